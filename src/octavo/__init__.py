@@ -1,0 +1,1 @@
+"""Octavo: an inference engine and server for large language models."""

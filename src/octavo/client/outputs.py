@@ -1,0 +1,51 @@
+"""What a caller sees of a request: text and tokens as they come, one event at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.messages.wire import FinishReason
+
+
+@dataclass(frozen=True)
+class Logprob:
+    """One candidate at one position: its id, its text, the bytes that it stands for, its log-probability (natural) and rank."""
+
+    token_id: int
+    text: str
+    token_bytes: bytes
+    logprob: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class PositionLogprobs:
+    """The sampled token of one position, and the most likely ones there, best first."""
+
+    sampled: Logprob
+    top: tuple[Logprob, ...]
+
+
+@dataclass(frozen=True)
+class RequestOutput:
+    """New text and tokens of choice `index`. The last one for a choice, and only it, has a finish_reason.
+
+    `text` never splits a character and never shows a stop string (unless include_stop_str_in_output); it may lag behind
+    `token_ids`. `stop_reason`: the stop string or stop token id that ended it. Counts are totals so far.
+    `error` is set with finish_reason "error".
+    """
+
+    request_id: str
+    index: int
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None
+    stop_reason: str | int | None
+    logprobs: list[PositionLogprobs] | None
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    error: str | None = None
+
+    def __repr__(self) -> str:
+        return f"RequestOutput({self.request_id!r}[{self.index}], +{len(self.token_ids)} tokens, {self.finish_reason})"

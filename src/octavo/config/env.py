@@ -1,0 +1,19 @@
+"""The one file that reads the environment. Flags win over it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def api_keys() -> tuple[str, ...]:
+    """Return the keys of OCTAVO_API_KEY (or VLLM_API_KEY), comma-separated; a key on the command line would show in `ps`."""
+    text = os.environ.get("OCTAVO_API_KEY") or os.environ.get("VLLM_API_KEY") or ""
+    return tuple(key for key in text.split(",") if key)
+
+
+def cache_home() -> Path:
+    """Return the folder of pulled models: $OCTAVO_HOME, else $XDG_CACHE_HOME/octavo, else ~/.cache/octavo."""
+    if home := os.environ.get("OCTAVO_HOME"):
+        return Path(home)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo"

@@ -1,0 +1,127 @@
+"""The engine's and the server's settings, frozen, one dataclass a room.
+
+None means "decide for this device": engine/startup.py turns it into a number and reports it in EngineReady; derived
+numbers are never written back here. flags.py maps command-line flags onto these fields, resolve.py remembers where each
+value came from. Field names are vLLM's where vLLM has the field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from octavo.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """`model`: a catalogue name, hf:ORG/REPO[@REV], a .gguf file or a safetensors folder."""
+
+    model: str = "smollm2-135m-instruct"
+    served_model_name: tuple[str, ...] = ()
+    max_model_len: int | None = None
+    chat_template: str | None = None  # path of a Jinja file that replaces the model's own
+    generation_config: str = "auto"  # auto: sampling defaults from the model's files; octavo: none
+    seed: int | None = None  # makes unseeded requests reproducible, in order of arrival
+
+    def __post_init__(self) -> None:
+        if self.max_model_len is not None and self.max_model_len < 1:
+            raise ConfigError(f"max_model_len is {self.max_model_len}; it must be at least 1")
+        _one_of("generation_config", self.generation_config, ("auto", "octavo"))
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    block_size: int = 16
+    gpu_memory_utilization: float | None = None  # share of the device's free memory for weights + activations + KV
+    kv_cache_memory_bytes: int | None = None  # exact size of the KV pool; overrides the share
+    kv_cache_dtype: str = "auto"  # auto (bf16 on native, f32 on reference) | bf16 | f32
+    num_gpu_blocks_override: int | None = None
+    enable_prefix_caching: bool = True
+
+    def __post_init__(self) -> None:
+        if self.block_size not in (16, 32, 64, 128):
+            raise ConfigError(f"block_size is {self.block_size}; choose 16, 32, 64 or 128")
+        share = self.gpu_memory_utilization
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(f"gpu_memory_utilization is {share:g}; it must be more than 0 and at most 1")
+        if self.kv_cache_memory_bytes is not None and self.kv_cache_memory_bytes < 1:
+            raise ConfigError(f"kv_cache_memory_bytes is {self.kv_cache_memory_bytes}; it must be at least 1")
+        if self.num_gpu_blocks_override is not None and self.num_gpu_blocks_override < 2:
+            raise ConfigError(f"num_gpu_blocks_override is {self.num_gpu_blocks_override}; it must be at least 2 (block 0 is the null block)")
+        _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "bf16", "f32"))
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """None: 128 sequences and 512 tokens a step on a CPU."""
+
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    long_prefill_token_threshold: int = 0
+    watermark: float = 0.0  # share of blocks kept free when admitting waiting requests
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; it must be at least 1")
+        if self.max_num_seqs is not None and self.max_num_batched_tokens is not None and self.max_num_batched_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens is {self.max_num_batched_tokens:,} and max_num_seqs {self.max_num_seqs:,}: "
+                "a step must be able to give each running request one token; raise the first or lower the second"
+            )
+        if self.long_prefill_token_threshold < 0:
+            raise ConfigError(f"long_prefill_token_threshold is {self.long_prefill_token_threshold}; it must be at least 0 (0: off)")
+        if not 0 <= self.watermark < 1:
+            raise ConfigError(f"watermark is {self.watermark:g}; it must be at least 0 and less than 1")
+
+
+@dataclass(frozen=True)
+class RuntimeConfig:
+    backend: str = "native"
+    enforce_eager: bool = False
+    threads: int | None = None  # None: the CPUs that this process may use
+    isa: str | None = None  # None: the best that this CPU has; portable | avx2 | avx512
+
+    def __post_init__(self) -> None:
+        _one_of("backend", self.backend, ("native", "reference"))
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise ConfigError(f"threads is {self.threads}; it must lie in 1..1024")
+        if self.isa is not None:
+            _one_of("isa", self.isa, ("portable", "avx2", "avx512"))
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """All that an engine process needs to start."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_key: tuple[str, ...] = ()
+    insecure_no_auth: bool = False  # allow a bind off loopback without keys
+    max_body_bytes: int = 8 << 20
+    max_num_queued_reqs: int | None = None  # unfinished requests beyond which new ones get 503
+    metrics_prefix: str = "vllm:"
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port is {self.port}; it must lie in 0..65535 (0: any free one)")
+        if self.max_num_queued_reqs is not None and self.max_num_queued_reqs < 0:
+            raise ConfigError(f"max_num_queued_reqs is {self.max_num_queued_reqs}; it must be at least 0")
+        if self.max_body_bytes < 1024:
+            raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1024")
+        _one_of("log_level", self.log_level, ("debug", "info", "warning", "error"))
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")

@@ -1,0 +1,70 @@
+"""Scheduler -> worker and back: what one step computes.
+
+The plan says everything the worker needs and the worker remembers only rows: a `NewRow` opens one, `released`
+closes it, a `RowStep` gives it `num_tokens` positions from `start` on. There is no prefill and no decode here: a row
+samples when its step reaches its last known token (`wants_sample`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.messages.wire import TokenLogprobs
+from octavo.params import SamplingParams
+
+
+class NewRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A request enters the batch, for the first time or after preemption.
+
+    `token_ids` are prompt + output known so far; the first `num_prompt_tokens` are the prompt.
+    `block_ids` cover the cached prefix and this step's tokens.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    num_prompt_tokens: int
+    params: SamplingParams
+    block_ids: list[int]
+    eos_token_ids: tuple[int, ...] = ()
+
+
+class RowStep(msgspec.Struct, frozen=True, kw_only=True):
+    """Compute positions start .. start + num_tokens - 1 of one row. `new_block_ids` are appended to its block table
+    first (empty for a NewRow, whose block_ids are complete)."""
+
+    request_id: str
+    start: int
+    num_tokens: int
+    new_block_ids: list[int]
+    wants_sample: bool
+
+
+class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """`new_rows` all appear in `rows` too. `released` rows are closed before new ones open (an id may be in both:
+    preempted and back)."""
+
+    step_id: int
+    new_rows: list[NewRow]
+    rows: list[RowStep]
+    released: list[str]
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(row.num_tokens for row in self.rows)
+
+
+class SampledRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row that wanted a sample got. `is_nan`: its logits held NaN; token_ids is empty and the request must fail."""
+
+    request_id: str
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    is_nan: bool = False
+
+
+class StepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """`sampled` follows the order of the plan's rows that wanted a sample."""
+
+    step_id: int
+    sampled: list[SampledRow]
+    device_s: float

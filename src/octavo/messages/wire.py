@@ -1,0 +1,118 @@
+"""Client <-> engine: every message on the socket, and nothing else crosses it.
+
+MessagePack by msgspec into these closed structs (codec.py caps the frame). One request in, exactly one delta with a
+`finish_reason` out, whatever happens. `repr` shows lengths, never tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from octavo.messages.stats import StepStats
+from octavo.params import SamplingParams
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, tag="generate", kw_only=True, omit_defaults=True):
+    """One sequence to generate (n > 1 is n of these, with ids `<id>-<i>` and their own seeds).
+
+    `params.n` is 1 and `params.seed` is set by now. `eos_token_ids` end the answer unless `params.ignore_eos`.
+    `resume_token_ids` are output tokens already sent to the caller (after an engine restart); they count as output.
+    `cache_salt` separates tenants in the prefix cache; `priority` lower is sooner; `arrival_s` is monotonic seconds.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    arrival_s: float
+    eos_token_ids: tuple[int, ...] = ()
+    priority: int = 0
+    cache_salt: str = ""
+    adapter: str | None = None
+    resume_token_ids: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"GenerateRequest({self.request_id!r}, {len(self.prompt_token_ids)} prompt tokens)"
+
+
+class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
+    """Stop these requests. Unknown ids are ignored: they have ended already."""
+
+    request_ids: list[str]
+
+
+class ControlRequest(msgspec.Struct, frozen=True, tag="control", omit_defaults=True):
+    """An administrative verb: ping | reset_prefix_cache | shutdown. Answered by a ControlReply with the same id."""
+
+    control_id: int
+    kind: Literal["ping", "reset_prefix_cache", "shutdown"]
+
+
+ToEngine = GenerateRequest | AbortRequest | ControlRequest
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """One output position: the sampled token's logprob and rank (1 = most likely), then the most likely tokens, best first."""
+
+    logprob: float
+    rank: int
+    top_ids: list[int]
+    top_logprobs: list[float]
+
+
+class TokenDelta(msgspec.Struct, frozen=True, array_like=True):
+    """New tokens of one request. `finish_reason` is None until the last delta, which may hold no token.
+
+    `stop_reason`: the stop token id that ended it, else None. `error` says why when finish_reason is "error".
+    `num_cached_tokens`: prompt tokens found in the prefix cache, right from the first delta on.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None = None
+    stop_reason: int | None = None
+    logprobs: list[TokenLogprobs] | None = None
+    num_cached_tokens: int = 0
+    error: str | None = None
+
+    def __repr__(self) -> str:
+        return f"TokenDelta({self.request_id!r}, {len(self.token_ids)} tokens, {self.finish_reason})"
+
+
+class EngineReady(msgspec.Struct, frozen=True, tag="ready", kw_only=True):
+    """Sent once, when the engine can serve: what it resolved for itself."""
+
+    max_model_len: int
+    num_blocks: int
+    block_size: int
+    kv_cache_tokens: int
+    max_concurrency: float
+    vocab_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    startup_lines: list[str]  # the ledger and the timed phases, for the log
+
+
+class EngineFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """The engine cannot start or go on; `message` is for people."""
+
+    message: str
+
+
+class StepOutputs(msgspec.Struct, frozen=True, tag="outputs"):
+    """All deltas of one step in one frame, and the step's figures (None when nothing ran)."""
+
+    deltas: list[TokenDelta]
+    stats: StepStats | None = None
+
+
+class ControlReply(msgspec.Struct, frozen=True, tag="reply"):
+    control_id: int
+    ok: bool
+    message: str = ""
+
+
+FromEngine = EngineReady | EngineFailed | StepOutputs | ControlReply

@@ -1,0 +1,220 @@
+"""`Ops`: the closed set of operations that models are written against, and `Backend`, which provides them.
+
+A model file calls these verbs and nothing else, so quantisation and device never leak into it. `reference` (NumPy,
+float32) is the definition of every verb; other backends agree with it within the bounds of tests/ops/bounds.py.
+
+Shapes: T tokens in the step, R rows (requests), S rows that sample, D width. Activations are float32 [rows, width].
+A `Tensor` is opaque to the caller: an array, or a name in a recorded program. Results are fresh; inputs are not changed.
+
+Promise of every backend: a row of a result depends on that row's inputs alone, bit for bit, whatever rows share the
+batch, however the prompt was cut into steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.specs import Format, KVSpec, RawTensor, RopeSpec
+
+Tensor = Any  # [rows, width] float32, or a recorded reference to one
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step as arrays. Row r owns tokens query_start[r] .. query_start[r + 1] - 1.
+
+    token_ids [T], positions [T] (0-based in the request), query_start [R + 1], context_len [R] (tokens of the row once
+    this step is done), block_table [R, B] (block ids; entries past the row's blocks are 0), slot_mapping [T] (block id *
+    block_size + offset: where each token's K and V go), sample_rows [S] (indices into T). All int32, slot_mapping int64.
+    """
+
+    token_ids: IntArray
+    positions: IntArray
+    query_start: IntArray
+    context_len: IntArray
+    block_table: IntArray
+    slot_mapping: npt.NDArray[np.int64]
+    sample_rows: IntArray
+
+
+class Weight(Protocol):
+    """A matrix [out_features, in_features] as a backend keeps it (packed panels, quantised or not)."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def format(self) -> Format: ...
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+class KVCache(Protocol):
+    """The block pool's memory for all layers, owned by a backend. Block 0 is the null block: never written for a request."""
+
+    @property
+    def spec(self) -> KVSpec: ...
+
+    @property
+    def num_blocks(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class SamplingBatch:
+    """How each of the S sampled rows chooses its token; arrays are [S] unless said. Neutral values switch a stage off.
+
+    Order of the stages: NaN check -> raw log-probabilities (for logprobs) -> banned ids -> logit_bias -> repetition, then
+    frequency and presence penalties -> greedy (temperature < 1e-5: argmax, lowest id on ties) or: divide by temperature
+    -> min_p -> top_k -> top_p -> draw.
+
+    Lists of different lengths are CSR: `*_start` [S + 1] cuts the flat arrays into rows.
+    banned: ids that may not be drawn (min_tokens forbids the ending ids). bias: ids and what is added to their logits.
+    seen: distinct ids of prompt and output, with how often each stands in the output (0: in the prompt only). Repetition
+    penalty r: logit / r if logit > 0 else logit * r, for every seen id. Frequency f: - f * count; presence p: - p if count > 0.
+    min_p keeps p >= min_p * max p. top_k <= 0 keeps all; on a tie at the border lower ids win. top_p keeps the smallest set
+    of most likely ids (ties: lower id first) whose mass reaches top_p. Draw: u = uniform(seed, position) in [0, 1); the
+    first kept id, in id order, whose cumulative mass exceeds u * total. `num_logprobs` -1: none.
+    """
+
+    temperature: npt.NDArray[np.float32]
+    top_k: IntArray
+    top_p: npt.NDArray[np.float32]
+    min_p: npt.NDArray[np.float32]
+    repetition_penalty: npt.NDArray[np.float32]
+    presence_penalty: npt.NDArray[np.float32]
+    frequency_penalty: npt.NDArray[np.float32]
+    seed: npt.NDArray[np.uint64]
+    position: npt.NDArray[np.uint64]  # index of the token that is drawn: the counter of the random stream
+    num_logprobs: IntArray
+    banned_start: IntArray
+    banned_ids: IntArray
+    bias_start: IntArray
+    bias_ids: IntArray
+    bias_values: npt.NDArray[np.float32]
+    seen_start: IntArray
+    seen_ids: IntArray
+    seen_counts: IntArray
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """token_ids [S] int32, is_nan [S] bool (token id then 0 and meaningless). Log-probabilities are of the raw logits,
+    natural log, float32: logprob [S], rank [S] int32 (1 = most likely), and per row the `num_logprobs` most likely ids
+    in top_ids / top_logprobs [S, K], K the largest asked; unused places hold -1 and -inf."""
+
+    token_ids: IntArray
+    is_nan: npt.NDArray[np.bool_]
+    logprob: npt.NDArray[np.float32]
+    rank: IntArray
+    top_ids: IntArray
+    top_logprobs: npt.NDArray[np.float32]
+
+
+class Ops(Protocol):
+    """The verbs of a forward pass, in the order in which a decoder uses them."""
+
+    def embed(self, token_ids: Tensor, weight: Weight) -> Tensor:
+        """Return rows `token_ids` [T] of weight [V, D], dequantised: [T, D]."""
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Return x / sqrt(mean(x^2) + eps) * weight over groups of len(weight) values; [T, G * len(weight)] as x.
+
+        One group is the usual norm; several are a norm per head (Qwen3's q and k)."""
+        ...
+
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+        """Return x [T, K] @ weight [N, K]^T (+ bias [N]): [T, N]. A backend may round x (native: see docs/numbers.md)."""
+        ...
+
+    def rope(self, x: Tensor, positions: Tensor, rope: RopeSpec, head_dim: int) -> Tensor:
+        """Return x [T, H * head_dim] with the first rope.dim dimensions of each head rotated by positions [T]."""
+        ...
+
+    def store_kv(self, k: Tensor, v: Tensor, kv: KVCache, layer: int, batch: Batch) -> None:
+        """Write k, v [T, kv_heads * head_dim], rounded to the cache's dtype, to batch.slot_mapping [T]."""
+        ...
+
+    def attention(self, q: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float, window: int | None = None) -> Tensor:
+        """Return causal attention of q [T, H * head_dim] over the row's stored K and V: [T, H * head_dim].
+
+        A token at position p sees positions max(0, p - window + 1) .. p (window None: all). Query head h reads KV head
+        h // (H / kv_heads)."""
+        ...
+
+    def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+        """Return activation(gate) * up, same shape. `silu`: x / (1 + e^-x); `gelu_tanh`: the tanh form."""
+        ...
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return x + y."""
+        ...
+
+    def take_rows(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Return x[rows]: [S, D]."""
+        ...
+
+
+class Forward(Protocol):
+    """A model ready to run a step; returns logits [S, V] float32, valid until the next call."""
+
+    def __call__(self, batch: Batch) -> npt.NDArray[np.float32]: ...
+
+
+class Model(Protocol):
+    """A model file's product: weights bound, wiring fixed. Called with any Ops."""
+
+    def forward(self, ops: Ops, batch: Batch, kv: KVCache) -> Tensor: ...
+
+
+class Backend(Protocol):
+    """A device and its library. Found by name through backends/registry.py."""
+
+    name: str
+
+    def describe(self) -> str:
+        """Return one line for logs: library, ISA, threads."""
+        ...
+
+    def load_matrix(self, raw: RawTensor) -> Weight:
+        """Return `raw` [N, K] ready for embed and linear."""
+        ...
+
+    def load_vector(self, raw: RawTensor) -> Tensor:
+        """Return `raw` [D] as float32 [D], for norms and biases."""
+        ...
+
+    def make_kv_cache(self, spec: KVSpec, num_blocks: int) -> KVCache:
+        """Return zeroed KV memory for `num_blocks` blocks (lazily backed where the system can)."""
+        ...
+
+    def eager(self, model: Model, kv: KVCache) -> Forward:
+        """Return the model called verb by verb (--enforce-eager)."""
+        ...
+
+    def compile(self, model: Model, kv: KVCache, max_tokens: int, max_rows: int) -> Forward:
+        """Return the model as one replayed program for steps of up to max_tokens tokens and max_rows sampled rows;
+        backends that do not record return eager()."""
+        ...
+
+    def activation_bytes(self, model: Model, kv_spec: KVSpec, max_tokens: int, max_rows: int) -> int:
+        """Return the bytes that a compiled forward of that size holds beside weights and KV."""
+        ...
+
+    def sample(self, logits: npt.NDArray[np.float32], how: SamplingBatch) -> Sampled:
+        """Return one token per row of logits [S, V]; see SamplingBatch. Does not change logits."""
+        ...
+
+
+def concat_start(lengths: Sequence[int]) -> IntArray:
+    """Return the CSR row starts of lists with these lengths: [len + 1] int32."""
+    start = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=start[1:])
+    return start

@@ -1,0 +1,111 @@
+"""`SamplingParams`: how one request's tokens are chosen and where its answer ends.
+
+Whole and valid when made: `__post_init__` also runs when the codec decodes one, so the engine never meets a bad one.
+Names and defaults are vLLM's. Bounds are ours: every field has one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from octavo.errors import InvalidRequest
+
+MAX_N = 16
+MAX_STOP_STRINGS = 16
+MAX_STOP_STRING_CHARS = 128
+MAX_LOGIT_BIAS = 300
+MAX_LOGPROBS = 20
+GREEDY_TEMPERATURE = 1e-5  # below it the most likely token is taken
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Raises InvalidRequest naming the field, the value and the bound.
+
+    `max_tokens` None means: up to the end of the context. `seed` None means: a random one, given at admission.
+    `logprobs` None means none; k means the k most likely tokens beside the sampled one.
+    `logit_bias` maps token id to a value added to its logit, in [-100, 100].
+    """
+
+    n: int = 1
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        _bounded_int("n", self.n, 1, MAX_N)
+        if self.max_tokens is not None:
+            _bounded_int("max_tokens", self.max_tokens, 1, 1 << 31)
+        _bounded_int("min_tokens", self.min_tokens, 0, 1 << 31)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidRequest(f"min_tokens is {self.min_tokens:,}; it must be at most max_tokens, {self.max_tokens:,}", param="min_tokens")
+        _bounded_float("temperature", self.temperature, 0.0, 2.0)
+        _bounded_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _bounded_int("top_k", self.top_k, -1, 1 << 31)
+        _bounded_float("min_p", self.min_p, 0.0, 1.0)
+        _bounded_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        _bounded_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _bounded_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _bounded_length("logit_bias", len(self.logit_bias), MAX_LOGIT_BIAS)
+        for token_id, bias in self.logit_bias.items():
+            if not 0 <= token_id < 1 << 31:
+                raise InvalidRequest(f"logit_bias names token id {token_id}; ids start at 0", param="logit_bias")
+            if not -100.0 <= bias <= 100.0:  # also false for NaN
+                raise InvalidRequest(f"logit_bias for token {token_id} is {bias}; it must lie in -100..100", param="logit_bias")
+        if self.seed is not None:
+            _bounded_int("seed", self.seed, -(1 << 63), (1 << 63) - 1)
+        _bounded_length("stop", len(self.stop), MAX_STOP_STRINGS)
+        for text in self.stop:
+            if not text:
+                raise InvalidRequest("stop holds an empty string, which would end every answer at once; leave it out", param="stop")
+            if len(text) > MAX_STOP_STRING_CHARS:
+                raise InvalidRequest(f"a stop string has {len(text):,} characters; the limit is {MAX_STOP_STRING_CHARS}", param="stop", code="string_above_max_length")
+        _bounded_length("stop_token_ids", len(self.stop_token_ids), MAX_STOP_STRINGS * 8)
+        for token_id in self.stop_token_ids:
+            _bounded_int("stop_token_ids", token_id, 0, 1 << 31)
+        if self.logprobs is not None:
+            _bounded_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature < GREEDY_TEMPERATURE
+
+
+def _bounded_int(name: str, value: int, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{name} must be an integer, not {type(value).__name__}", code="invalid_type", param=name)
+    if value < low:
+        raise InvalidRequest(f"{name} is {value}; it must be at least {low:,}", code="integer_below_min_value", param=name)
+    if value > high:
+        raise InvalidRequest(f"{name} is {value}; it must be at most {high:,}", code="integer_above_max_value", param=name)
+
+
+def _bounded_float(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(f"{name} must be a number, not {type(value).__name__}", code="invalid_type", param=name)
+    if not math.isfinite(value):
+        raise InvalidRequest(f"{name} must be a finite number", param=name)
+    if value < low or (low_open and value == low):
+        raise InvalidRequest(f"{name} is {value}; it must be {'more than' if low_open else 'at least'} {low:g}", code="decimal_below_min_value", param=name)
+    if value > high:
+        raise InvalidRequest(f"{name} is {value}; it must be at most {high:g}", code="decimal_above_max_value", param=name)
+
+
+def _bounded_length(name: str, length: int, limit: int) -> None:
+    if length > limit:
+        raise InvalidRequest(f"{name} has {length:,} entries; the limit is {limit}", code="array_above_max_length", param=name)

@@ -1,0 +1,184 @@
+"""What a model is, as numbers: its shapes, its rotary embedding, its KV memory, its tensors on disk.
+
+Pure values, no array library: a `RawTensor` holds bytes of the file (a memoryview of its mmap), and only a
+backend gives them meaning as numbers. Everything here is whole when made and never changed.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from octavo.errors import ModelError
+
+
+class Format(enum.Enum):
+    """How a tensor's numbers lie in memory: (values per block, bytes per block).
+
+    Block formats are those of GGUF (ggml-common.h gives the layouts): a row of K values is K / block blocks.
+    """
+
+    F32 = ("f32", 1, 4)
+    F16 = ("f16", 1, 2)
+    BF16 = ("bf16", 1, 2)
+    Q4_0 = ("q4_0", 32, 18)
+    Q4_1 = ("q4_1", 32, 20)
+    Q5_0 = ("q5_0", 32, 22)
+    Q5_1 = ("q5_1", 32, 24)
+    Q8_0 = ("q8_0", 32, 34)
+    Q4_K = ("q4_k", 256, 144)
+    Q5_K = ("q5_k", 256, 176)
+    Q6_K = ("q6_k", 256, 210)
+
+    def __init__(self, label: str, block_values: int, block_bytes: int) -> None:
+        self.label = label
+        self.block_values = block_values
+        self.block_bytes = block_bytes
+
+    def num_bytes(self, num_values: int) -> int:
+        """Return the bytes that `num_values` values take; raises ModelError when they fill no whole block."""
+        if num_values % self.block_values:
+            raise ModelError(f"{num_values:,} values are no multiple of the {self.label} block of {self.block_values}")
+        return num_values // self.block_values * self.block_bytes
+
+
+@dataclass(frozen=True)
+class RawTensor:
+    """One tensor of a model file. `shape` is (out_features, in_features) for matrices, row-major; `data` is read-only."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: Format
+    data: memoryview
+
+    def __repr__(self) -> str:
+        return f"RawTensor({self.name!r}, {self.shape}, {self.format.label})"
+
+
+@dataclass(frozen=True)
+class RopeSpec:
+    """Rotary position embedding. `kind`: none | linear | llama3 | yarn.
+
+    `interleaved` pairs dimensions (2i, 2i + 1), as GGUF's llama files store q and k; otherwise (i, i + dim / 2).
+    `frequency_factors` divide each frequency (GGUF's rope_freqs.weight); empty when there are none.
+    Sources: RoFormer (Su 2021) sec. 3.4; YaRN (Peng 2023) sec. 3; Llama 3.1 model card.
+    """
+
+    dim: int
+    theta: float = 10_000.0
+    interleaved: bool = False
+    kind: str = "none"
+    factor: float = 1.0
+    original_max_position: int = 0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None  # None: YaRN's 0.1 ln(factor) + 1
+    frequency_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class KVSpec:
+    """KV memory of one model: one K and one V vector of `head_dim` per layer, KV head and position."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: str = "bf16"  # bf16 | f32
+    block_size: int = 16  # positions per block
+
+    @property
+    def value_bytes(self) -> int:
+        return {"bf16": 2, "f32": 4}[self.dtype]
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self.num_layers * self.num_kv_heads * 2 * self.head_dim * self.value_bytes
+
+    @property
+    def bytes_per_block(self) -> int:
+        return self.bytes_per_token * self.block_size
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The numbers of a decoder-only language model (Llama family). Wiring lives in models/, numbers here."""
+
+    family: str  # llama | mistral | qwen2 | qwen3
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position: int
+    norm_eps: float
+    rope: RopeSpec
+    tie_embeddings: bool = False
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    sliding_window: int | None = None
+    activation: str = "silu"
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "max_position"):
+            value = getattr(self, name)
+            if not 1 <= value <= 1 << 31:
+                raise ModelError(f"model config: {name} is {value:,}; it must lie in 1..2^31")
+        if self.num_heads % self.num_kv_heads:
+            raise ModelError(f"model config: {self.num_heads} query heads are no multiple of {self.num_kv_heads} KV heads")
+        if self.rope.dim % 2 or self.rope.dim > self.head_dim:
+            raise ModelError(f"model config: rotary dimension {self.rope.dim} must be even and at most head_dim {self.head_dim}")
+
+    def kv_spec(self, dtype: str = "bf16", block_size: int = 16) -> KVSpec:
+        return KVSpec(self.num_layers, self.num_kv_heads, self.head_dim, dtype, block_size)
+
+
+@dataclass(frozen=True)
+class GenerationDefaults:
+    """What the model's own files say of sampling and of where an answer ends."""
+
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+
+
+@dataclass(frozen=True)
+class GGUFVocabulary:
+    """The tokenizer as GGUF metadata tells it (tokenizer.ggml.*). `model`: gpt2 (byte-level BPE) | llama (SentencePiece).
+
+    `token_types`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. `pre` names the pre-tokenizer of gpt2.
+    """
+
+    model: str
+    pre: str
+    tokens: tuple[str, ...]
+    scores: tuple[float, ...]
+    token_types: tuple[int, ...]
+    merges: tuple[str, ...]
+    unknown_token_id: int | None = None
+    add_space_prefix: bool = True
+
+
+@dataclass(frozen=True)
+class TextAssets:
+    """What turns text into token ids: tokenizer.json's bytes or a GGUF vocabulary (one of the two), and the chat template.
+
+    `add_bos` / `add_eos`: put around plain prompts (not around a rendered chat template, which brings its own).
+    """
+
+    tokenizer_json: bytes | None
+    gguf_vocabulary: GGUFVocabulary | None
+    chat_template: str | None
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+    add_bos: bool
+    add_eos: bool = False

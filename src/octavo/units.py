@@ -1,0 +1,47 @@
+"""Numbers as people write and read them: bytes, counts, seconds.
+
+Human-readable integers: `k m g t` are powers of 1000 and take decimals (25.6k = 25,600, cut to an integer);
+`K M G T` are powers of 1024 and take none.
+"""
+
+from __future__ import annotations
+
+import re
+
+from octavo.errors import ConfigError
+
+GiB = 1 << 30
+MiB = 1 << 20
+
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_NUMBER = re.compile(r"(-?\d+)(?:\.(\d+))?([kmgtKMGT]?)")
+
+
+def parse_int(text: str) -> int:
+    """Return the integer that `text` writes: `4096`, `4k`, `2.5k`, `4K`. Raises ConfigError."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{text!r} is not an integer; write 4096, 4k (= 4000), 2.5k (= 2500) or 4K (= 4096)")
+    whole, fraction, suffix = match.groups()
+    if fraction is None:
+        return int(whole) * (_DECIMAL | _BINARY).get(suffix, 1)
+    if suffix not in _DECIMAL:
+        raise ConfigError(f"{text!r}: decimals go with k, m, g or t only (powers of 1000)")
+    scale = _DECIMAL[suffix]
+    return int(whole) * scale + int(fraction) * scale // 10 ** len(fraction)
+
+
+def format_bytes(n: float) -> str:
+    """Return `n` bytes in binary units: 1536 -> '1.5 KiB'."""
+    size = float(n)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def cdiv(a: int, b: int) -> int:
+    """Return a / b rounded up, for b > 0."""
+    return -(-a // b)
