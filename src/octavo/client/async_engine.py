@@ -4,7 +4,7 @@ It keeps every unfinished request until its final event, so that an engine proce
 requests go on where they stopped: prompt and tokens sent so far are given to the new engine, whose tokens are the same
 (decisions 4 and 5 of docs/map.md). A request that was in flight during two crashes is failed, not tried a third time.
 
-One request in, exactly one final event for each of its choices out. Closing the iterator aborts the request.
+One request in, exactly one final event for each of its choices out. Closing a Generation aborts its request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -38,24 +37,37 @@ RESTART_WINDOW_S = 60.0
 RESTART_DELAYS_S = (0.0, 0.5, 1.0, 2.0)
 
 
-class _Stream:
-    """The events of one request on their way to its reader."""
+class Generation(AsyncIterator[RequestOutput]):
+    """The events of one request, all choices interleaved. Read it to its end, or aclose() it: that aborts the request."""
 
-    def __init__(self, open_choices: int) -> None:
-        self.open_choices = open_choices
-        self.events: deque[RequestOutput] = deque()
-        self.arrived = asyncio.Event()
+    def __init__(self, open_choices: int, on_close: Callable[[], None]) -> None:
+        self._open_choices = open_choices
+        self._on_close = on_close
+        self._events: deque[RequestOutput] = deque()
+        self._arrived = asyncio.Event()
+
+    async def __anext__(self) -> RequestOutput:
+        while not self._events:
+            if self._open_choices == 0:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._events.popleft()
+
+    async def aclose(self) -> None:
+        """Abort what is unfinished; idempotent, and nothing to do after the last event."""
+        self._on_close()
 
     def put(self, event: RequestOutput) -> None:
-        self.events.append(event)
-        self.open_choices -= event.finish_reason is not None
-        self.arrived.set()
+        self._events.append(event)
+        self._open_choices -= event.finish_reason is not None
+        self._arrived.set()
 
 
 class _InFlight:
     """One choice that the engine works on."""
 
-    def __init__(self, choice: Choice, stream: _Stream) -> None:
+    def __init__(self, choice: Choice, stream: Generation) -> None:
         self.choice = choice
         self.stream = stream
         self.crashes = 0
@@ -64,18 +76,23 @@ class _InFlight:
 class AsyncEngine:
     """A running engine. Made by `start`, ended by `stop`."""
 
-    def __init__(self, config: EngineConfig, front: TextFront, on_log: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: EngineConfig, front: TextFront, process: EngineProcess, ready: EngineReady, on_log: Callable[[str], None]
+    ) -> None:
+        self.ready = ready
+        self.last_error: str | None = None
         self._config = config
         self._front = front
+        self._maker = RequestMaker(front, ready.max_model_len, ready.vocab_size, config.model.seed)
         self._on_log = on_log
         self._in_flight: dict[str, _InFlight] = {}
         self._replies: dict[int, asyncio.Future[ControlReply]] = {}
         self._next_control_id = 1
         self._stats_listeners: list[Callable[[StepStats], None]] = []
-        self._process: EngineProcess | None = None
-        self._watch: asyncio.Task[None] | None = None
         self._stopping = False
-        self.last_error: str | None = None
+        self._process: EngineProcess | None = process  # None while a dead one is being replaced
+        process.listen(self._on_message)
+        self._watch = asyncio.create_task(self._keep_alive())
 
     @classmethod
     async def start(cls, config: EngineConfig, *, on_log: Callable[[str], None] | None = None) -> AsyncEngine:
@@ -83,18 +100,15 @@ class AsyncEngine:
         path = resolve_model(config.model.model)
         process = await EngineProcess.spawn(config)
         try:
-            front = await asyncio.to_thread(open_text_front, config.model, Path(path))
-            engine = cls(config, front, on_log or (lambda line: None))
-            await engine._adopt(process)
+            front = await asyncio.to_thread(open_text_front, config.model, path)
+            ready = await process.wait_ready()
         except BaseException:
             await process.close()
             raise
-        engine._maker = RequestMaker(front, engine.ready.max_model_len, engine.ready.vocab_size, config.model.seed)
-        engine._watch = asyncio.create_task(engine._keep_alive())
-        return engine
-
-    _maker: RequestMaker
-    ready: EngineReady
+        log = on_log or (lambda line: None)
+        for line in ready.startup_lines:
+            log(line)
+        return cls(config, front, process, ready, log)
 
     @property
     def spec(self) -> ModelSpec:
@@ -130,20 +144,19 @@ class AsyncEngine:
 
     def generate(
         self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str = "", priority: int = 0
-    ) -> AsyncIterator[RequestOutput]:
-        """Return the events of all params.n choices, interleaved. Raises RequestError and EngineDead here, not later."""
+    ) -> Generation:
+        """Return the events of all params.n choices. Raises RequestError and EngineDead here, not later."""
         if self.last_error is not None or self._stopping:
             raise EngineDead(f"the engine is not running: {self.last_error or 'it is being stopped'}")
         requests = list(
             self._maker.make(prompt_token_ids, params, arrival_s=time.monotonic(), cache_salt=cache_salt, priority=priority)
         )
-        stream = _Stream(open_choices=len(requests))
-        choices = [Choice(request_id, index, request, self.tokenizer) for index, request in enumerate(requests)]
-        for choice in choices:
-            self._in_flight[choice.request.request_id] = _InFlight(choice, stream)
+        stream = Generation(len(requests), lambda: self._abort([request.request_id for request in requests]))
+        for index, request in enumerate(requests):
+            self._in_flight[request.request_id] = _InFlight(Choice(request_id, index, request, self.tokenizer), stream)
             if self._process is not None:  # else the restart under way sends it
-                self._process.send(choice.request)
-        return self._events(stream, [request.request_id for request in requests])
+                self._process.send(request)
+        return stream
 
     async def control(self, kind: Literal["ping", "reset_prefix_cache"]) -> ControlReply:
         """Return the engine's answer to an administrative verb. Raises EngineDead."""
@@ -159,8 +172,7 @@ class AsyncEngine:
     async def stop(self) -> None:
         """End the engine; unfinished requests get a final event with finish_reason abort. Idempotent."""
         self._stopping = True
-        if self._watch is not None:
-            self._watch.cancel()
+        self._watch.cancel()
         if self._process is not None:
             await self._process.close()
             self._process = None
@@ -168,25 +180,10 @@ class AsyncEngine:
         for request_id in list(self._in_flight):
             self._finish(request_id, "abort", None)
 
-    async def _events(self, stream: _Stream, engine_ids: list[str]) -> AsyncIterator[RequestOutput]:
-        try:
-            while True:
-                while stream.events:
-                    yield stream.events.popleft()
-                if stream.open_choices == 0:
-                    return
-                stream.arrived.clear()
-                await stream.arrived.wait()
-        finally:
-            unfinished = [engine_id for engine_id in engine_ids if self._in_flight.pop(engine_id, None) is not None]
-            if unfinished and self._process is not None:
-                self._process.send(AbortRequest(unfinished))
-
-    async def _adopt(self, process: EngineProcess) -> None:
-        self.ready = await process.wait_ready(self._on_message)
-        self._process = process
-        for line in self.ready.startup_lines:
-            self._on_log(line)
+    def _abort(self, engine_ids: list[str]) -> None:
+        unfinished = [engine_id for engine_id in engine_ids if self._in_flight.pop(engine_id, None) is not None]
+        if unfinished and self._process is not None:
+            self._process.send(AbortRequest(unfinished))
 
     def _on_message(self, message: FromEngine) -> None:
         if isinstance(message, StepOutputs):
@@ -244,10 +241,12 @@ class AsyncEngine:
     async def _restart(self) -> None:
         process = await EngineProcess.spawn(self._config)
         try:
-            await self._adopt(process)
+            await process.wait_ready()
         except BaseException:
             await process.close()
             raise
+        self._process = process
+        process.listen(self._on_message)
         for flight in self._in_flight.values():
             request = flight.choice.request
             process.send(msgspec.structs.replace(request, resume_token_ids=list(flight.choice.output_token_ids)))

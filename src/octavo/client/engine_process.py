@@ -23,7 +23,7 @@ HELLO = ControlRequest(control_id=0, kind="ping")  # the first frame: tells the 
 
 
 class EngineProcess:
-    """One engine process. `on_message` gets every message after EngineReady, in order, on the event loop.
+    """One engine process. wait_ready() returns its first word, listen() says who gets the others, in order, on the event loop.
 
     The socket lives in a fresh directory of mode 0700, gone when the process is.
     """
@@ -33,8 +33,8 @@ class EngineProcess:
         self._socket = socket
         self._directory = directory
         self._loop = asyncio.get_running_loop()
-        self._inbox: asyncio.Queue[FromEngine] | None = asyncio.Queue()
-        self._on_message: Callable[[FromEngine], None] | None = None
+        self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
+        self._on_message: Callable[[FromEngine], None] = self._inbox.put_nowait
         self._loop.add_reader(socket.getsockopt(zmq.FD), self._receive)
 
     @classmethod
@@ -59,17 +59,12 @@ class EngineProcess:
         engine.send(HELLO)
         return engine
 
-    async def wait_ready(self, on_message: Callable[[FromEngine], None]) -> EngineReady:
-        """Return the engine's first word; from then on messages go to `on_message`. Raises StartupError."""
-        inbox = self._inbox
-        if inbox is None:
-            raise StartupError("the engine was ready already")
-        first = asyncio.ensure_future(inbox.get())
-        died = asyncio.ensure_future(self._process.wait())
+    async def wait_ready(self) -> EngineReady:
+        """Return what the engine resolved for itself. Raises StartupError with the engine's own words, or its exit code."""
+        first = asyncio.ensure_future(self._inbox.get())
+        died = asyncio.ensure_future(self.wait_dead())
         await asyncio.wait((first, died), return_when=asyncio.FIRST_COMPLETED)
-        if not first.done():
-            self._receive()
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a last word that came with the death
         died.cancel()
         if not first.done():
             first.cancel()
@@ -79,10 +74,13 @@ class EngineProcess:
             raise StartupError(message.message)
         if not isinstance(message, EngineReady):
             raise StartupError(f"the engine's first message was {type(message).__name__}, not EngineReady")
-        self._on_message, self._inbox = on_message, None
-        while not inbox.empty():
-            on_message(inbox.get_nowait())
         return message
+
+    def listen(self, on_message: Callable[[FromEngine], None]) -> None:
+        """Give `on_message` what has come since, and from now on each message as it comes."""
+        while not self._inbox.empty():
+            on_message(self._inbox.get_nowait())
+        self._on_message = on_message
 
     def send(self, message: ToEngine) -> None:
         self._socket.send(encode(message), zmq.NOBLOCK, copy=True)
@@ -128,7 +126,4 @@ class EngineProcess:
             except FrameError as error:
                 print(f"octavo: dropped a frame from the engine: {error}", file=sys.stderr, flush=True)
                 continue
-            if self._on_message is not None:
-                self._on_message(message)
-            elif self._inbox is not None:
-                self._inbox.put_nowait(message)
+            self._on_message(message)
