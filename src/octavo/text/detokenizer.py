@@ -73,7 +73,7 @@ class Detokenizer:
 
     def finish(self) -> str:
         """Return the text held back so far: the answer ended before it became a character or a stop string."""
-        if self._search is None:
+        if self._search is None or self._unsearched_tokens:
             return self._stream.finish()
         if self._search.found is not None:
             return ""
