@@ -75,7 +75,14 @@ class ChatTemplate:
         generation prompt) the prompt ends exactly with the final assistant message's content. Raises InvalidRequest naming
         the field, and ContextLengthExceeded before any tokenising when the text surely takes more than `max_prompt_tokens`.
         """
-        segments = self._segments(messages, add_generation_prompt, continue_final_message, tools, template_kwargs, max_prompt_tokens)
+        segments = self._segments(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            template_kwargs=template_kwargs,
+            max_prompt_tokens=max_prompt_tokens,
+        )
         bos = self._tokenizer.bos_token_id
         while bos is not None and segments[:2] == [bos, bos]:
             del segments[0]
@@ -91,12 +98,20 @@ class ChatTemplate:
         template_kwargs: dict[str, Any] | None = None,
     ) -> str:
         """Return the prompt as text, for people to read: a control token and content that spells it look the same."""
-        segments = self._segments(messages, add_generation_prompt, continue_final_message, tools, template_kwargs, None)
+        segments = self._segments(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tools=tools,
+            template_kwargs=template_kwargs,
+            max_prompt_tokens=None,
+        )
         return "".join(self._tokenizer.token_text(part) if isinstance(part, int) else part for part in segments)
 
     def _segments(
         self,
         messages: object,
+        *,
         add_generation_prompt: bool,
         continue_final_message: bool,
         tools: list[dict[str, Any]] | None,

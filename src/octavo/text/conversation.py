@@ -28,6 +28,16 @@ _FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "r
 _ANSWER_FIELDS = frozenset({"refusal", "annotations", "audio", "function_call"})  # come back when clients echo our answers
 _NAME = re.compile(r"[^\s<|\\/>\x00-\x1f]{1,64}")
 
+_JSON_KINDS: dict[type, str] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}
+
 Message = dict[str, Any]
 
 
@@ -38,9 +48,7 @@ def validate_messages(messages: object) -> list[Message]:
     if not messages:
         raise InvalidRequest("messages is empty; send at least one message", code="empty_array", param="messages")
     if len(messages) > MAX_MESSAGES:
-        raise InvalidRequest(
-            f"messages has {len(messages):,} entries; the limit is {MAX_MESSAGES:,}", code="array_above_max_length", param="messages"
-        )
+        raise _too_many("messages", "entries", len(messages), MAX_MESSAGES)
     known_calls: set[str] = set()
     return [_message(message, f"messages[{i}]", known_calls) for i, message in enumerate(messages)]
 
@@ -50,9 +58,7 @@ def _message(message: object, where: str, known_calls: set[str]) -> Message:
         raise _wrong_type(where, "an object with role and content", message)
     for field in message:
         if field not in _FIELDS and field not in _ANSWER_FIELDS:
-            raise InvalidRequest(
-                f"{where} has an unknown field {_shown(field)}", code="unknown_parameter", param=f"{where}.{_shown(field)}"
-            )
+            raise _unknown_field(where, field)
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise InvalidRequest(f"{where}.role must be one of {', '.join(ROLES)}", param=f"{where}.role")
@@ -95,7 +101,7 @@ def _content(message: Message, has_calls: bool, where: str) -> str | None:
     if not content:
         raise InvalidRequest(f"{where} is an empty array; send a string or at least one part", code="empty_array", param=where)
     if len(content) > MAX_PARTS:
-        raise InvalidRequest(f"{where} has {len(content):,} parts; the limit is {MAX_PARTS:,}", code="array_above_max_length", param=where)
+        raise _too_many(where, "parts", len(content), MAX_PARTS)
     return "\n".join(_part(part, f"{where}[{j}]") for j, part in enumerate(content))
 
 
@@ -111,9 +117,7 @@ def _part(part: object, where: str) -> str:
         raise InvalidRequest(f'{where}.type must be "text"', param=f"{where}.type")
     for field in part:
         if field not in _PART_FIELDS:
-            raise InvalidRequest(
-                f"{where} has an unknown field {_shown(field)}", code="unknown_parameter", param=f"{where}.{_shown(field)}"
-            )
+            raise _unknown_field(where, field)
     if "text" not in part:
         raise InvalidRequest(f"{where}.text is missing", code="missing_required_parameter", param=f"{where}.text")
     if not isinstance(part["text"], str):
@@ -163,18 +167,14 @@ def _name(name: object, where: str) -> str:
 
 
 def _wrong_type(where: str, wanted: str, value: object) -> InvalidRequest:
-    names = {
-        type(None): "null",
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-        str: "a string",
-        list: "an array",
-        dict: "an object",
-    }
-    return InvalidRequest(f"{where} must be {wanted}, not {names.get(type(value), type(value).__name__)}", code="invalid_type", param=where)
+    kind = _JSON_KINDS.get(type(value), type(value).__name__)
+    return InvalidRequest(f"{where} must be {wanted}, not {kind}", code="invalid_type", param=where)
 
 
-def _shown(field: object) -> str:
-    """Return a client's field name short and printable, for error texts."""
-    return "".join(c for c in str(field)[:40] if c.isprintable())
+def _too_many(where: str, what: str, count: int, limit: int) -> InvalidRequest:
+    return InvalidRequest(f"{where} has {count:,} {what}; the limit is {limit:,}", code="array_above_max_length", param=where)
+
+
+def _unknown_field(where: str, field: object) -> InvalidRequest:
+    name = "".join(character for character in str(field)[:40] if character.isprintable())
+    return InvalidRequest(f"{where} has an unknown field {name}", code="unknown_parameter", param=f"{where}.{name}")

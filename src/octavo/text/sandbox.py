@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -23,11 +23,12 @@ from typing import Any
 
 import jinja2
 from jinja2 import nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import FILTERS
 from jinja2.parser import Parser
 from jinja2.runtime import Context, LoopContext, Macro, Undefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
@@ -42,16 +43,81 @@ _CHARS_PER_WORK = 64
 _WORK_PER_CLOCK_READ = 256
 _RISKY_FORMAT = re.compile(r"%[^a-zA-Z%]*(\d{4,}|\*|c)")  # huge widths, widths from arguments, characters from numbers
 
-_FILTERS = (
-    "abs capitalize count d default dictsort first float groupby int items join last length list lower map max min reject "
-    "rejectattr replace reverse select selectattr sort string title trim unique upper"
-).split()
-_METHODS = {
-    str: frozenset(
-        "capitalize count endswith find index isalnum isalpha isascii isdecimal isdigit islower isnumeric isspace istitle isupper "
-        "join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines "
-        "startswith strip swapcase title upper".split()
-    ),
+_FILTERS = frozenset(
+    {
+        "abs",
+        "capitalize",
+        "count",
+        "d",
+        "default",
+        "dictsort",
+        "first",
+        "float",
+        "groupby",
+        "int",
+        "items",
+        "join",
+        "last",
+        "length",
+        "list",
+        "lower",
+        "map",
+        "max",
+        "min",
+        "reject",
+        "rejectattr",
+        "replace",
+        "reverse",
+        "select",
+        "selectattr",
+        "sort",
+        "string",
+        "title",
+        "trim",
+        "unique",
+        "upper",
+    }
+)
+_STR_METHODS = frozenset(
+    {
+        "capitalize",
+        "count",
+        "endswith",
+        "find",
+        "index",
+        "isalnum",
+        "isalpha",
+        "isascii",
+        "isdecimal",
+        "isdigit",
+        "islower",
+        "isnumeric",
+        "isspace",
+        "istitle",
+        "isupper",
+        "join",
+        "lower",
+        "lstrip",
+        "partition",
+        "removeprefix",
+        "removesuffix",
+        "replace",
+        "rfind",
+        "rindex",
+        "rpartition",
+        "rsplit",
+        "rstrip",
+        "split",
+        "splitlines",
+        "startswith",
+        "strip",
+        "swapcase",
+        "title",
+        "upper",
+    }
+)
+_METHODS: dict[type, frozenset[str]] = {
+    str: _STR_METHODS,
     dict: frozenset({"copy", "get", "items", "keys", "values"}),
     list: frozenset({"copy", "count", "index"}),
     tuple: frozenset({"count", "index"}),
@@ -170,7 +236,8 @@ def _check_replace(text: str, old: str, new: str) -> None:
 def _replace(text: Any, old: Any, new: Any, count: int | None = None) -> str:
     text, old, new = str(text), str(old), str(new)
     _check_replace(text, old, new)
-    return text.replace(old, new, -1 if count is None else count)
+    replaced: str = text.replace(old, new, -1 if count is None else count)
+    return replaced
 
 
 def _join_texts(separator: str, values: Iterable[Any]) -> str:
@@ -260,8 +327,8 @@ class _Charging(NodeTransformer):
         return _call_environment("charged_value", [node])
 
 
-def _call_environment(method: str, arguments: list[nodes.Expr]) -> nodes.Call:
-    return nodes.Call(nodes.EnvironmentAttribute(method), arguments, [], None, None)
+def _call_environment(method: str, arguments: Sequence[nodes.Node]) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(method), list(arguments), [], None, None)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -306,7 +373,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
                 texts.append(text)
             return "".join(texts)
 
-    def concat(self, texts: Iterable[str]) -> str:  # type: ignore[override]  # bodies of macros and {% set %} blocks
+    def concat(self, texts: Iterable[str]) -> str:  # bodies of macros and {% set %} blocks
         return _join_texts("", texts)
 
     def charged_items(self, items: Iterable[Any]) -> Iterator[Any]:
@@ -340,7 +407,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         _charge_value(result)
         return result
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # Jinja's own names
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # Jinja's own names
         _charge()
         owner = getattr(__obj, "__self__", None)
         if owner is __self or isinstance(owner, LoopContext) or isinstance(__obj, Undefined):
@@ -348,8 +415,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if id(__obj) in __self._functions or isinstance(__obj, Macro):
             _charge_value((args, kwargs))
             return super().call(__context, __obj, *args, **kwargs)
-        methods = _METHODS.get(type(owner))
-        if methods is None or __obj.__name__ not in methods:
+        if __obj.__name__ not in _METHODS.get(type(owner), ()):
             raise SecurityError("the template calls something that chat templates may not call")
         if isinstance(owner, str):
             if __obj.__name__ == "join":
