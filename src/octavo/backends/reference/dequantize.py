@@ -63,7 +63,7 @@ def _simple(format: Format, block: npt.NDArray[Any]) -> FloatArray:
     if format is Format.Q8_0:
         quants = block["quants"].astype(np.float32)
     else:
-        bits = _nibbles(block["low"])
+        bits: npt.NDArray[Any] = _nibbles(block["low"])
         if "high" in (block.dtype.names or ()):
             bits = bits | (block["high"][:, None] >> np.arange(32, dtype=np.uint32) & 1) << 4
         zero = {Format.Q4_0: 8, Format.Q5_0: 16}.get(format, 0)
@@ -77,7 +77,7 @@ def _simple(format: Format, block: npt.NDArray[Any]) -> FloatArray:
 def _k_with_minima(block: npt.NDArray[Any]) -> FloatArray:
     """Super-blocks of 8 x 32 values, each 32 with a 6-bit scale and a 6-bit minimum, both scaled once more."""
     scales, minima = _six_bit_pairs(block["scales"])
-    bits = _nibbles(block["low"]).reshape(-1, 8, 32)
+    bits: npt.NDArray[Any] = _nibbles(block["low"]).reshape(-1, 8, 32)
     if "high" in (block.dtype.names or ()):
         bits = bits | (block["high"][:, None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1) << 4
     scale = block["scale"].astype(np.float32)[:, None] * scales.astype(np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.backends.reference.dequantize import from_bfloat16, to_bfloat16
-from octavo.ops.interface import Batch, IntArray, KVCache
+from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import cos_sin
 from octavo.specs import Format, KVSpec, RopeSpec
 
@@ -61,20 +61,21 @@ class ReferenceKVCache:
 class ReferenceOps:
     """See `octavo.ops.interface.Ops`, whose words these are."""
 
-    def embed(self, token_ids: IntArray, weight: ReferenceWeight) -> FloatArray:
-        return weight.values[token_ids]
+    def embed(self, token_ids: IntArray, weight: Weight) -> FloatArray:
+        return _values(weight)[token_ids]
 
     def rms_norm(self, x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
         groups = x.reshape(len(x), -1, len(weight))
         mean_square = np.mean(np.square(groups, dtype=np.float64), axis=-1, keepdims=True)
-        normed = (groups / np.sqrt(mean_square + eps)).astype(np.float32)
+        normed: FloatArray = (groups / np.sqrt(mean_square + eps)).astype(np.float32)
         return (normed * weight).reshape(x.shape)
 
-    def linear(self, x: FloatArray, weight: ReferenceWeight, bias: FloatArray | None = None) -> FloatArray:
+    def linear(self, x: FloatArray, weight: Weight, bias: FloatArray | None = None) -> FloatArray:
         # One product per row: a matrix product may sum in another order when it has other rows.
-        out = np.empty((len(x), weight.shape[0]), np.float32)
+        values = _values(weight)
+        out = np.empty((len(x), len(values)), np.float32)
         for row in range(len(x)):
-            np.dot(weight.values, x[row], out=out[row])
+            np.dot(values, x[row], out=out[row])
         return out if bias is None else out + bias
 
     def rope(self, x: FloatArray, positions: IntArray, rope: RopeSpec, head_dim: int) -> FloatArray:
@@ -121,15 +122,23 @@ class ReferenceOps:
 
 def _silu(x: FloatArray) -> FloatArray:
     with np.errstate(over="ignore"):  # e^-x may be infinite: then the result is 0, as it should be
-        return x / (1 + np.exp(-x))
+        result: FloatArray = x / (1 + np.exp(-x))
+    return result
 
 
 def _gelu_tanh(x: FloatArray) -> FloatArray:
     inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    return np.float32(0.5) * x * (1 + np.tanh(inner))
+    result: FloatArray = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return result
 
 
 _ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh}
+
+
+def _values(weight: Weight) -> FloatArray:
+    if not isinstance(weight, ReferenceWeight):
+        raise TypeError(f"the reference backend was given a weight of {type(weight).__name__}")
+    return weight.values
 
 
 def _own(kv: KVCache) -> ReferenceKVCache:

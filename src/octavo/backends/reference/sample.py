@@ -28,7 +28,7 @@ def sample(logits: FloatArray, how: SamplingBatch) -> Sampled:
         top_logprobs=np.full((num_rows, num_top), -np.inf, np.float32),
     )
     draws = uniform(how.seed, how.position)
-    for row in np.flatnonzero(~result.is_nan):
+    for row in np.flatnonzero(~result.is_nan).tolist():
         token = _choose(logits[row], how, row, float(draws[row]))
         result.token_ids[row] = token
         if how.num_logprobs[row] >= 0:
@@ -83,4 +83,5 @@ def _adjusted(raw: FloatArray, how: SamplingBatch, row: int) -> FloatArray:
 
 def _log_softmax(logits: FloatArray) -> FloatArray:
     shifted = logits.astype(np.float64) - logits.max()
-    return (shifted - np.log(np.sum(np.exp(shifted)))).astype(np.float32)
+    logprobs: FloatArray = (shifted - np.log(np.sum(np.exp(shifted)))).astype(np.float32)
+    return logprobs
