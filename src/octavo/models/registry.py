@@ -21,9 +21,7 @@ FAMILIES: dict[str, Builder] = dict.fromkeys(("llama", "mistral", "qwen2", "qwen
 
 
 def bind(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Model:
-    """Return the model of `spec` with its weights loaded by `backend`.
-
-    Raises ModelError for an unknown family, or naming every tensor that is missing, left over or mis-shaped."""
+    """Return the model of `spec` with its weights loaded by `backend`. Raises ModelError for an unknown family."""
     builder = FAMILIES.get(spec.family)
     if builder is None:
         raise ModelError(f"model family {spec.family!r} is not supported; known families: {', '.join(sorted(FAMILIES))}")

@@ -71,7 +71,8 @@ class Worker:
         """Return the rows that the plan opens; raises when any part of it cannot be run."""
         if plan.num_tokens > self._max_tokens or len(plan.rows) > self._max_rows:
             raise EngineError(
-                f"a step of {plan.num_tokens:,} tokens in {len(plan.rows):,} rows; this worker takes {self._max_tokens:,} and {self._max_rows:,}"
+                f"a step of {plan.num_tokens:,} tokens in {len(plan.rows):,} rows; "
+                f"this worker takes {self._max_tokens:,} and {self._max_rows:,}"
             )
         released = set(plan.released)
         if unknown := released - self._rows.keys():
