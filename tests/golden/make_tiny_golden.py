@@ -1,6 +1,6 @@
 """Write tiny_logits.npz: transformers' float32 logits of the tiny models of tests/models/tiny.py.
 
-    PYTHONPATH=src:tests/models python tests/golden/make_tiny_golden.py        (needs torch and transformers)
+PYTHONPATH=src:tests/models python tests/golden/make_tiny_golden.py        (needs torch and transformers)
 """
 
 from pathlib import Path

@@ -68,5 +68,5 @@ def test_tied_embeddings_are_held_once():
 
 
 def test_an_unknown_family_is_refused_with_the_known_ones():
-    with pytest.raises(ModelError, match="'mamba'.*llama, mistral, qwen2, qwen3"):
+    with pytest.raises(ModelError, match=r"'mamba'.*llama, mistral, qwen2, qwen3"):
         bind(tiny.spec("mamba"), {}, ReferenceBackend())

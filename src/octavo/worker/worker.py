@@ -18,7 +18,7 @@ from octavo.messages.wire import TokenLogprobs
 from octavo.ops.interface import Sampled
 from octavo.sampling.plan import build_sampling_batch
 from octavo.specs import KVSpec
-from octavo.worker.batch import BatchBuilder
+from octavo.worker.batch import build_batch
 from octavo.worker.rows import Row
 from octavo.worker.runner import LoadedModel
 
@@ -38,7 +38,6 @@ class Worker:
             self._forward = loaded.backend.eager(loaded.model, kv)
         else:
             self._forward = loaded.backend.compile(loaded.model, kv, max_tokens, max_rows)
-        self._batches = BatchBuilder(kv_spec.block_size, max_tokens, max_rows)
         self._rows: dict[str, Row] = {}
 
     def execute(self, plan: StepPlan) -> StepResult:
@@ -57,7 +56,7 @@ class Worker:
         return StepResult(step_id=plan.step_id, sampled=sampled, device_s=time.perf_counter() - started)
 
     def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> list[SampledRow]:
-        logits = self._forward(self._batches.build(steps))
+        logits = self._forward(build_batch(steps, self._block_size))
         sampling = [row for row, step in steps if step.wants_sample]
         if not sampling:
             return []

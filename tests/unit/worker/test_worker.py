@@ -70,7 +70,7 @@ def test_a_preempted_row_goes_on_as_if_nothing_had_been(make_driver, params):
 def test_a_cached_prefix_is_read_from_its_blocks(make_driver):
     driver = make_driver()
     expected = driver.generate("a", prompt(37), RANDOM, 5)
-    new, step = driver.open("b", prompt(37), RANDOM)
+    new, _ = driver.open("b", prompt(37), RANDOM)
     shared = driver.blocks["a"][:2] + new.block_ids[2:]
     new = msgspec.structs.replace(new, block_ids=shared)
     driver.run([new], [RowStep(request_id="b", start=32, num_tokens=5, new_block_ids=[], wants_sample=True)])
