@@ -1,0 +1,37 @@
+"""A step as arrays: rows and their positions in, a `Batch` out. Here, and only here, rows become flat tokens.
+
+Work in Python is per row, a slice of its tokens and one of its blocks; all else is NumPy over the whole step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.messages.step import RowStep
+from octavo.ops.interface import Batch, concat_start
+from octavo.worker.rows import Row
+
+
+def build_batch(steps: Sequence[tuple[Row, RowStep]], block_size: int) -> Batch:
+    """Return the step's arrays, rows in the order given; at least one row."""
+    start = np.array([step.start for _, step in steps], np.int32)
+    count = np.array([step.num_tokens for _, step in steps], np.int32)
+    query_start = concat_start(count)
+    row_of_token = np.repeat(np.arange(len(steps), dtype=np.int32), count)
+    positions = np.arange(query_start[-1], dtype=np.int32) + (start - query_start[:-1])[row_of_token]
+    block_table = np.zeros((len(steps), max(row.block_ids.length for row, _ in steps)), np.int32)
+    for table, (row, _) in zip(block_table, steps, strict=True):
+        table[: row.block_ids.length] = row.block_ids.values
+    blocks = block_table[row_of_token, positions // block_size].astype(np.int64)
+    wants_sample = np.array([step.wants_sample for _, step in steps], np.bool_)
+    return Batch(
+        token_ids=np.concatenate([row.token_ids.values[step.start : step.start + step.num_tokens] for row, step in steps]),
+        positions=positions,
+        query_start=query_start,
+        context_len=start + count,
+        block_table=block_table,
+        slot_mapping=blocks * block_size + positions % block_size,
+        sample_rows=query_start[1:][wants_sample] - 1,
+    )
