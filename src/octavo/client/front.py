@@ -1,0 +1,116 @@
+"""What the caller's side needs of a model: its tokenizer, its chat template, its numbers; none of its weights."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from octavo.config.schema import ModelConfig
+from octavo.errors import ConfigError, ContextLengthExceeded, InvalidRequest
+from octavo.loaders.load import read_generation_defaults, read_spec, read_text
+from octavo.messages.wire import GenerateRequest
+from octavo.params import SamplingParams
+from octavo.specs import GenerationDefaults, ModelSpec
+from octavo.text.chat import ChatTemplate
+from octavo.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TextFront:
+    """`generation` holds no sampling defaults when the config says generation_config octavo."""
+
+    model_names: tuple[str, ...]
+    spec: ModelSpec
+    generation: GenerationDefaults
+    tokenizer: Tokenizer
+    chat: ChatTemplate | None
+
+
+def open_text_front(config: ModelConfig, path: Path) -> TextFront:
+    """Return the text side of the model at `path`. Raises ModelError, ConfigError."""
+    assets = read_text(path)
+    tokenizer = Tokenizer.from_assets(assets)
+    override = None
+    if config.chat_template is not None:
+        try:
+            override = Path(config.chat_template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"chat template {config.chat_template}: cannot be read as UTF-8 text") from error
+    has_template = override is not None or assets.chat_template is not None
+    generation = read_generation_defaults(path)
+    if config.generation_config == "octavo":
+        generation = GenerationDefaults(bos_token_id=generation.bos_token_id, eos_token_ids=generation.eos_token_ids)
+    return TextFront(
+        model_names=config.served_model_name or (config.model,),
+        spec=read_spec(path),
+        generation=generation,
+        tokenizer=tokenizer,
+        chat=ChatTemplate.from_assets(assets, tokenizer, override=override) if has_template else None,
+    )
+
+
+class RequestMaker:
+    """Turns one caller's request into the engine's: n of them, each with a seed, checked against context and vocabulary.
+
+    A seeded request's choice i gets seed + i; an unseeded one draws from the operating system, or from `seed` if the
+    engine was given one.
+    """
+
+    def __init__(self, front: TextFront, max_model_len: int, vocab_size: int, seed: int | None) -> None:
+        self._eos = front.generation.eos_token_ids
+        self._max_model_len = max_model_len
+        self._vocab_size = vocab_size
+        self._draw_seed = random.Random(seed).getrandbits if seed is not None else secrets.randbits
+        self._next_id = 0
+
+    def make(
+        self, prompt_token_ids: list[int], params: SamplingParams, *, arrival_s: float, cache_salt: str = "", priority: int = 0
+    ) -> Iterator[GenerateRequest]:
+        """Yield params.n requests. Raises ContextLengthExceeded and InvalidRequest, before the first."""
+        self._check(prompt_token_ids, params)
+        base = params.seed if params.seed is not None else self._draw_seed(63)
+        for index in range(params.n):
+            self._next_id += 1
+            yield GenerateRequest(
+                request_id=str(self._next_id),
+                prompt_token_ids=prompt_token_ids,
+                params=msgspec.structs.replace(params, n=1, seed=_wrap_int64(base + index)),
+                arrival_s=arrival_s,
+                eos_token_ids=self._eos,
+                priority=priority,
+                cache_salt=cache_salt,
+            )
+
+    def _check(self, prompt_token_ids: list[int], params: SamplingParams) -> None:
+        length, limit = len(prompt_token_ids), self._max_model_len
+        if length == 0:
+            raise InvalidRequest("the prompt has no tokens; send at least one", param="prompt")
+        if length >= limit:
+            raise ContextLengthExceeded(
+                f"the prompt has {length:,} tokens; this server takes {limit:,} tokens of prompt and answer together (max_model_len). "
+                "Shorten it, or start with a larger --max-model-len",
+                param="prompt",
+            )
+        if params.max_tokens is not None and length + params.max_tokens > limit:
+            raise ContextLengthExceeded(
+                f"the prompt has {length:,} tokens and max_tokens is {params.max_tokens:,}; this server takes {limit:,} together (max_model_len). "
+                f"Ask for at most {limit - length:,}, or shorten the prompt",
+                param="max_tokens",
+            )
+        low, high = min(prompt_token_ids), max(prompt_token_ids)
+        if low < 0 or high >= self._vocab_size:
+            bad = low if low < 0 else high
+            raise InvalidRequest(f"the prompt holds token id {bad}; ids lie in 0..{self._vocab_size - 1}", param="prompt")
+        for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            for token_id in ids:
+                if token_id >= self._vocab_size:
+                    raise InvalidRequest(f"{name} names token id {token_id}; ids lie in 0..{self._vocab_size - 1}", param=name)
+
+
+def _wrap_int64(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
