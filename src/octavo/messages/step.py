@@ -41,7 +41,7 @@ class RowStep(msgspec.Struct, frozen=True, kw_only=True):
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """`new_rows` all appear in `rows` too. `released` rows are closed before new ones open (an id may be in both:
-    preempted and back)."""
+    preempted and back). Releasing an id that has no row is no error: a step that failed half-way is taken up again so."""
 
     step_id: int
     new_rows: list[NewRow]
