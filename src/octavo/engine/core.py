@@ -59,8 +59,7 @@ class EngineCore:
         before = replace(self._scheduler.counters)
         plan = self._scheduler.plan()
         if plan is None:
-            outputs = StepOutputs(self._take_deltas()) if self._deltas else None
-            return outputs
+            return StepOutputs(self._take_deltas()) if self._deltas else None
         planned = time.perf_counter()
         result = self._run(plan)
         ran = time.perf_counter()

@@ -80,7 +80,12 @@ class MemoryLedger:
 
     def lines(self) -> list[str]:
         """Return the ledger for the log."""
-        parts = {"weights": self.weight_bytes, "activations": self.activation_bytes, "KV pool": self.kv_bytes, "reserve": self.reserve_bytes}
+        parts = {
+            "weights": self.weight_bytes,
+            "activations": self.activation_bytes,
+            "KV pool": self.kv_bytes,
+            "reserve": self.reserve_bytes,
+        }
         lines = [f"memory: {format_bytes(self.free_bytes)} free = " + " + ".join(f"{name} {format_bytes(n)}" for name, n in parts.items())]
         if self.reduced_from is not None:
             lines.append(f"Auto-fit max_model_len: reduced from {self.reduced_from:,} to {self.max_model_len:,}")

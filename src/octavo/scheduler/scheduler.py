@@ -160,7 +160,9 @@ class Scheduler:
         """Return a plan that computes `row` of `plan` by itself on a freshly opened worker row: for when the step failed half-way."""
         opened = {other.request_id for other in plan.rows}
         released = [request_id for request_id in plan.released if request_id not in opened]
-        alone = RowStep(request_id=row.request_id, start=row.start, num_tokens=row.num_tokens, new_block_ids=[], wants_sample=row.wants_sample)
+        alone = RowStep(
+            request_id=row.request_id, start=row.start, num_tokens=row.num_tokens, new_block_ids=[], wants_sample=row.wants_sample
+        )
         return StepPlan(
             step_id=plan.step_id,
             new_rows=[open_row(self._states[row.request_id])],
