@@ -49,9 +49,13 @@ class EngineCore:
 
     def control(self, request: ControlRequest) -> ControlReply:
         """Carry out an administrative verb. `shutdown` concerns the loop: here it is only acknowledged."""
-        if request.kind == "reset_prefix_cache" and not self._scheduler.kv.reset_prefix_cache():
+        if request.kind == "reset_prefix_cache" and not self.reset_prefix_cache():
             return ControlReply(request.control_id, False, "requests are running and hold KV blocks; try again when the engine is idle")
         return ControlReply(request.control_id, True)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget every cached prefix. Returns False, with nothing changed, while requests hold blocks."""
+        return self._scheduler.kv.reset_prefix_cache()
 
     def step(self) -> StepOutputs | None:
         """Run one step; return its deltas, with those of refused and aborted requests, or None when there was nothing to do."""

@@ -12,8 +12,9 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_DUMPABLE = 4
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends. Exits at once when `parent_pid` is gone already."""
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends. Exits when the parent ended meanwhile."""
+    parent_pid = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         raise SystemExit(1)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 
 from octavo.engine.core import EngineCore
-from octavo.engine.socket import EngineSocket
-from octavo.messages.wire import AbortRequest, ControlReply, EngineReady, GenerateRequest, StepOutputs, TokenDelta, ToEngine
+from octavo.engine.endpoint import EngineSocket
+from octavo.messages.wire import AbortRequest, ControlReply, EngineReady, GenerateRequest, StepOutputs, ToEngine, TokenDelta
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
-"""The engine as a process: `python -m octavo.engine.process SOCKET_DIR PARENT_PID < EngineConfig as MessagePack`.
+"""The engine as a process: `python -m octavo.engine.process SOCKET_DIR < EngineConfig as MessagePack`.
 
 It binds the socket, starts the engine, serves until SIGTERM, a shutdown message or the parent's death, and exits: 0 when
 told to stop, 1 when it could not start or go on (its clients get EngineFailed). SIGINT is the parent's to decide on.
-Log lines go to stderr and hold no prompts. launch.py is the other end.
+Log lines go to stderr and hold no prompts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from types import FrameType
 import msgspec
 
 from octavo.config.schema import EngineConfig
+from octavo.engine.endpoint import EngineSocket
 from octavo.engine.lifeline import die_with_parent, forbid_core_dumps
 from octavo.engine.loop import EngineLoop
-from octavo.engine.socket import EngineSocket
 from octavo.engine.startup import PhaseClock, start_engine
 from octavo.errors import OctavoError
 from octavo.messages.wire import EngineFailed
@@ -34,7 +34,7 @@ FAREWELL_MS = 2000  # how long an engine that failed waits for a first client to
 
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent(int(argv[2]))
+    die_with_parent()
     forbid_core_dumps()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     clock = PhaseClock(process_start_s())

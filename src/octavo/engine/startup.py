@@ -52,8 +52,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
     path = resolve_model(config.model.model)
     clock.mark("resolve")
 
-    loaded = load_model(config, path)
-    clock.mark("load")
+    loaded = load_model(config, path, on_phase=lambda name, seconds: clock.mark(name))
 
     max_model_len = choose_max_model_len(config.model.max_model_len, loaded.spec.max_position)
     max_num_seqs, max_num_batched_tokens = choose_batch_size(
@@ -86,7 +85,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         max_model_len=ledger.max_model_len,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
-        vocab_size=loaded.vocab_size,
+        vocab_size=loaded.spec.vocab_size,
         long_prefill_token_threshold=config.scheduler.long_prefill_token_threshold,
         watermark=config.scheduler.watermark,
     )

@@ -80,13 +80,10 @@ class MemoryLedger:
 
     def lines(self) -> list[str]:
         """Return the ledger for the log."""
-        parts = {
-            "weights": self.weight_bytes,
-            "activations": self.activation_bytes,
-            "KV pool": self.kv_bytes,
-            "reserve": self.reserve_bytes,
-        }
-        lines = [f"memory: {format_bytes(self.free_bytes)} free = " + " + ".join(f"{name} {format_bytes(n)}" for name, n in parts.items())]
+        lines = [
+            f"memory: {format_bytes(self.free_bytes)} free = weights {format_bytes(self.weight_bytes)} + activations "
+            f"{format_bytes(self.activation_bytes)} + KV pool {format_bytes(self.kv_bytes)} + reserve {format_bytes(self.reserve_bytes)}"
+        ]
         if self.reduced_from is not None:
             lines.append(f"Auto-fit max_model_len: reduced from {self.reduced_from:,} to {self.max_model_len:,}")
         lines.append(
@@ -142,7 +139,7 @@ def plan_memory(
     reserve = free_bytes - weight_bytes - activation_bytes - kv_bytes
     if reserve < 0:
         raise OutOfMemory(
-            f"weights {format_bytes(weight_bytes)}, activations {format_bytes(activation_bytes)} and the KV pool {format_bytes(kv_bytes)} "
-            f"need {format_bytes(-reserve)} more than the {format_bytes(free_bytes)} that are free. Lower --kv-cache-memory-bytes or free memory."
+            f"weights {format_bytes(weight_bytes)}, activations {format_bytes(activation_bytes)} and the KV pool {format_bytes(kv_bytes)} need "
+            f"{format_bytes(-reserve)} more than the {format_bytes(free_bytes)} that are free. Lower --kv-cache-memory-bytes or free memory."
         )
     return MemoryLedger(free_bytes, weight_bytes, activation_bytes, kv_bytes, reserve, num_blocks, size, max_model_len, reduced_from)

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from octavo.errors import EngineError
 from octavo.kv.manager import KVManager
 from octavo.messages.step import NewRow, RowStep, SampledRow, StepPlan, StepResult
@@ -160,9 +162,7 @@ class Scheduler:
         """Return a plan that computes `row` of `plan` by itself on a freshly opened worker row: for when the step failed half-way."""
         opened = {other.request_id for other in plan.rows}
         released = [request_id for request_id in plan.released if request_id not in opened]
-        alone = RowStep(
-            request_id=row.request_id, start=row.start, num_tokens=row.num_tokens, new_block_ids=[], wants_sample=row.wants_sample
-        )
+        alone = replace(row, new_block_ids=[])
         return StepPlan(
             step_id=plan.step_id,
             new_rows=[open_row(self._states[row.request_id])],

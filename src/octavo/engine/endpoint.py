@@ -1,6 +1,6 @@
 """`EngineSocket`: the engine's end of the wire. Many clients, whole messages in, whole messages out.
 
-A ZeroMQ ROUTER on a Unix socket inside a directory that only this user may enter; clients are DEALERs, one frame a message.
+A ZeroMQ ROUTER on a Unix socket inside a directory that only this user may enter; named `engine`; clients are DEALERs, one frame a message.
 A frame that is no message of ours is dropped, logged by size and counted. Queues have no limit here: what waits in them is
 bounded by the requests that clients have open, and a dropped frame could be somebody's last.
 """
@@ -20,12 +20,8 @@ from octavo.messages.wire import FromEngine, ToEngine
 
 log = logging.getLogger(__name__)
 
-SOCKET_NAME = "engine.sock"
+SOCKET_NAME = "engine"
 LINGER_MS = 1000  # for the last frames to leave when the engine stops
-
-
-def socket_address(directory: Path) -> str:
-    return f"ipc://{directory / SOCKET_NAME}"
 
 
 class EngineSocket:
@@ -40,7 +36,7 @@ class EngineSocket:
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
-        self._socket.bind(socket_address(directory))
+        self._socket.bind(f"ipc://{directory / SOCKET_NAME}")
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         if wake_fd is not None:
@@ -50,7 +46,7 @@ class EngineSocket:
         """Return (client, message) pairs that have come, waiting up to `timeout_ms` for the first (None: until one comes or a wake-up)."""
         if timeout_ms != 0:
             self._poller.poll(timeout_ms)
-        received = []
+        received: list[tuple[bytes, ToEngine]] = []
         while True:
             try:
                 client, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
