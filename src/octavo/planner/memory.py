@@ -139,7 +139,8 @@ def plan_memory(
     reserve = free_bytes - weight_bytes - activation_bytes - kv_bytes
     if reserve < 0:
         raise OutOfMemory(
-            f"weights {format_bytes(weight_bytes)}, activations {format_bytes(activation_bytes)} and the KV pool {format_bytes(kv_bytes)} need "
-            f"{format_bytes(-reserve)} more than the {format_bytes(free_bytes)} that are free. Lower --kv-cache-memory-bytes or free memory."
+            f"weights {format_bytes(weight_bytes)}, activations {format_bytes(activation_bytes)} and the KV pool "
+            f"{format_bytes(kv_bytes)} need {format_bytes(-reserve)} more than the {format_bytes(free_bytes)} that are free. "
+            "Lower --kv-cache-memory-bytes or free memory."
         )
     return MemoryLedger(free_bytes, weight_bytes, activation_bytes, kv_bytes, reserve, num_blocks, size, max_model_len, reduced_from)
