@@ -17,7 +17,9 @@ def next_kv(previous: int, token_id: int) -> int:
     return crc32(token_id.to_bytes(4, "little"), previous)
 
 
-def make_request(request_id: str, prompt: list[int], *, eos: tuple[int, ...] = (), salt: str = "", resume: list[int] | None = None, **params):
+def make_request(
+    request_id: str, prompt: list[int], *, eos: tuple[int, ...] = (), salt: str = "", resume: list[int] | None = None, **params
+):
     return GenerateRequest(
         request_id=request_id,
         prompt_token_ids=prompt,

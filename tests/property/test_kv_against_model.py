@@ -3,11 +3,11 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.fakes.pool_checks import check_pool
 
 from octavo.kv.manager import KVManager
 from octavo.kv.pool import BlockPool
 from octavo.units import cdiv
-from tests.fakes.pool_checks import check_pool
 
 SIZE = 2
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14)

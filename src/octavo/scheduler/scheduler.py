@@ -104,6 +104,7 @@ class Scheduler:
             return None
         budget = self.limits.max_num_batched_tokens
         chunk_limit = self._chunk_limit()
+        block_size = self.kv.block_size
         new_rows: list[NewRow] = []
         rows: list[RowStep] = []
 
@@ -113,11 +114,15 @@ class Scheduler:
         while position < len(running) and budget:
             state = running[position]
             start = state.num_computed_tokens
-            num_tokens = min(len(state.token_ids) - start, chunk_limit, budget)
-            new_block_ids = self._extend(state, start + num_tokens)
-            if new_block_ids is None:
-                break  # it was the last of running, and preempted
-            rows.append(self._row(state, start, num_tokens, new_block_ids))
+            num_tokens = len(state.token_ids) - start
+            if num_tokens > 1:
+                num_tokens = min(num_tokens, chunk_limit, budget)
+            added: list[int] | None = []
+            if start + num_tokens > len(state.table.block_ids) * block_size:
+                added = self._extend(state, start + num_tokens)
+                if added is None:
+                    break  # it was the last of running, and preempted
+            rows.append(self._row(state, num_tokens, added))
             budget -= num_tokens
             position += 1
 
@@ -127,7 +132,7 @@ class Scheduler:
                 if num_tokens == 0:
                     break  # first come, first served: nobody overtakes the head
                 new_rows.append(open_row(head))
-                rows.append(self._row(head, head.num_computed_tokens, num_tokens, []))
+                rows.append(self._row(head, num_tokens, []))
                 budget -= num_tokens
 
         if not rows:
@@ -179,8 +184,6 @@ class Scheduler:
 
     def _extend(self, state: RequestState, num_tokens: int) -> list[int] | None:
         """Return the blocks added so that `state` covers `num_tokens`, preempting from the end of running; None when that met `state`."""
-        if num_tokens <= len(state.table.block_ids) * self.kv.block_size:
-            return []
         while (added := self.kv.try_extend(state.table, num_tokens)) is None:
             victim = self._running[-1]
             self._preempt(victim)
@@ -224,7 +227,8 @@ class Scheduler:
             return 0
         return max(self._watermark_blocks, len(self._running) if head.status is Status.PREEMPTED else 0)
 
-    def _row(self, state: RequestState, start: int, num_tokens: int, new_block_ids: list[int]) -> RowStep:
+    def _row(self, state: RequestState, num_tokens: int, new_block_ids: list[int]) -> RowStep:
+        start = state.num_computed_tokens
         end = start + num_tokens
         if start < state.num_prompt_tokens:
             self.counters.prompt_tokens += min(end, state.num_prompt_tokens) - start
