@@ -105,8 +105,10 @@ class SamplingBatch:
 
 @dataclass(frozen=True)
 class Sampled:
-    """token_ids [S] int32, is_nan [S] bool (token id then 0 and meaningless). Log-probabilities are of the raw logits,
-    natural log, float32: logprob [S], rank [S] int32 (1 = most likely), and per row the `num_logprobs` most likely ids
+    """token_ids [S] int32, is_nan [S] bool: a logit is NaN or the largest is not finite (token id then 0 and meaningless).
+
+    Log-probabilities are of the raw logits, natural log, float32. For rows that ask for them: logprob [S] and rank [S] int32
+    (1 + the number of larger logits) of the drawn token; other rows mean nothing there. Per row the `num_logprobs` most likely ids
     in top_ids / top_logprobs [S, K], K the largest asked; unused places hold -1 and -inf."""
 
     token_ids: IntArray
@@ -170,6 +172,11 @@ class Forward(Protocol):
 
 class Model(Protocol):
     """A model file's product: weights bound, wiring fixed. Called with any Ops."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights as its backend holds them, shared ones once."""
+        ...
 
     def forward(self, ops: Ops, batch: Batch, kv: KVCache) -> Tensor: ...
 

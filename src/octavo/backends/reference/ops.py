@@ -1,0 +1,147 @@
+"""The definition of every verb of `Ops`: NumPy float32, one row at a time where the order of a sum could depend on the
+number of rows. Slow and clear on purpose; other backends are measured against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.backends.reference.dequantize import from_bfloat16, to_bfloat16
+from octavo.ops.interface import Batch, IntArray, KVCache, Weight
+from octavo.ops.rotary import cos_sin
+from octavo.specs import Format, KVSpec, RopeSpec
+
+FloatArray = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ReferenceWeight:
+    """A matrix, dequantised: `values` [out_features, in_features] float32. `format` is the file's."""
+
+    values: FloatArray
+    format: Format
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape[0], self.values.shape[1]
+
+    @property
+    def num_bytes(self) -> int:
+        return self.values.nbytes
+
+
+class ReferenceKVCache:
+    """K and V as [layers, slots, kv_heads, head_dim] in the cache's own dtype; a slot is block id * block_size + offset."""
+
+    def __init__(self, spec: KVSpec, num_blocks: int) -> None:
+        self.spec = spec
+        self.num_blocks = num_blocks
+        shape = (spec.num_layers, num_blocks * spec.block_size, spec.num_kv_heads, spec.head_dim)
+        dtype = {"bf16": np.uint16, "f32": np.float32}[spec.dtype]
+        self.k: npt.NDArray[Any] = np.zeros(shape, dtype)
+        self.v: npt.NDArray[Any] = np.zeros(shape, dtype)
+
+    def write(self, stored: npt.NDArray[Any], layer: int, slots: npt.NDArray[np.int64], x: FloatArray) -> None:
+        """Write x [T, kv_heads * head_dim], rounded, to `stored`: self.k or self.v."""
+        heads = x.reshape(len(x), self.spec.num_kv_heads, self.spec.head_dim)
+        stored[layer, slots] = to_bfloat16(heads) if self.spec.dtype == "bf16" else heads
+
+    def read(self, stored: npt.NDArray[Any], layer: int, block_ids: IntArray, length: int) -> FloatArray:
+        """Return the first `length` positions of a row with these blocks: [length, kv_heads, head_dim] float32."""
+        positions = np.arange(length)
+        slots = block_ids[positions // self.spec.block_size].astype(np.int64) * self.spec.block_size + positions % self.spec.block_size
+        values = stored[layer, slots]
+        return from_bfloat16(values) if self.spec.dtype == "bf16" else values
+
+
+class ReferenceOps:
+    """See `octavo.ops.interface.Ops`, whose words these are."""
+
+    def embed(self, token_ids: IntArray, weight: Weight) -> FloatArray:
+        return _values(weight)[token_ids]
+
+    def rms_norm(self, x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
+        groups = x.reshape(len(x), x.shape[1] // len(weight), len(weight))  # x may have no rows
+        mean_square = np.mean(np.square(groups, dtype=np.float64), axis=-1, keepdims=True)
+        normed: FloatArray = (groups / np.sqrt(mean_square + eps)).astype(np.float32)
+        return (normed * weight).reshape(x.shape)
+
+    def linear(self, x: FloatArray, weight: Weight, bias: FloatArray | None = None) -> FloatArray:
+        # One product per row: a matrix product may sum in another order when it has other rows.
+        values = _values(weight)
+        out = np.empty((len(x), len(values)), np.float32)
+        for row in range(len(x)):
+            np.dot(values, x[row], out=out[row])
+        return out if bias is None else out + bias
+
+    def rope(self, x: FloatArray, positions: IntArray, rope: RopeSpec, head_dim: int) -> FloatArray:
+        cos, sin = (table.astype(np.float32)[:, None, :] for table in cos_sin(rope, positions))
+        out = x.reshape(len(x), -1, head_dim).copy()
+        half = rope.dim // 2
+        first, second = (slice(0, rope.dim, 2), slice(1, rope.dim, 2)) if rope.interleaved else (slice(0, half), slice(half, rope.dim))
+        a, b = out[..., first].copy(), out[..., second].copy()
+        out[..., first] = a * cos - b * sin
+        out[..., second] = b * cos + a * sin
+        return out.reshape(x.shape)
+
+    def store_kv(self, k: FloatArray, v: FloatArray, kv: KVCache, layer: int, batch: Batch) -> None:
+        cache = _own(kv)
+        cache.write(cache.k, layer, batch.slot_mapping, k)
+        cache.write(cache.v, layer, batch.slot_mapping, v)
+
+    def attention(self, q: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float, window: int | None = None) -> FloatArray:
+        cache = _own(kv)
+        heads = q.reshape(len(q), cache.spec.num_kv_heads, -1, cache.spec.head_dim)  # query heads grouped by KV head
+        out = np.empty_like(heads)
+        for row, length in enumerate(batch.context_len):
+            keys = cache.read(cache.k, layer, batch.block_table[row], length)
+            values = cache.read(cache.v, layer, batch.block_table[row], length)
+            for token in range(batch.query_start[row], batch.query_start[row + 1]):
+                position = batch.positions[token]
+                seen = slice(0 if window is None else max(0, position - window + 1), position + 1)
+                # [kv_heads, group, head_dim] x [kv_heads, head_dim, seen]
+                scores = np.matmul(heads[token], keys[seen].transpose(1, 2, 0)) * np.float32(scale)
+                weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+                weights /= weights.sum(axis=-1, keepdims=True)
+                out[token] = np.matmul(weights, values[seen].transpose(1, 0, 2))
+        return out.reshape(q.shape)
+
+    def gated(self, gate: FloatArray, up: FloatArray, activation: str) -> FloatArray:
+        return _ACTIVATIONS[activation](gate) * up
+
+    def add(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        return x + y
+
+    def take_rows(self, x: FloatArray, rows: IntArray) -> FloatArray:
+        return x[rows]
+
+
+def _silu(x: FloatArray) -> FloatArray:
+    with np.errstate(over="ignore"):  # e^-x may be infinite: then the result is 0, as it should be
+        result: FloatArray = x / (1 + np.exp(-x))
+    return result
+
+
+def _gelu_tanh(x: FloatArray) -> FloatArray:
+    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
+    result: FloatArray = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return result
+
+
+_ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh}
+
+
+def _values(weight: Weight) -> FloatArray:
+    if not isinstance(weight, ReferenceWeight):
+        raise TypeError(f"the reference backend was given a weight of {type(weight).__name__}")
+    return weight.values
+
+
+def _own(kv: KVCache) -> ReferenceKVCache:
+    if not isinstance(kv, ReferenceKVCache):
+        raise TypeError(f"the reference backend was given KV memory of {type(kv).__name__}")
+    return kv

@@ -1,0 +1,28 @@
+"""Model families by name: which wiring each has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from octavo.errors import ModelError
+from octavo.models.decoder import Decoder
+from octavo.models.weights import bind_weights
+from octavo.ops.interface import Backend, Model
+from octavo.specs import ModelSpec, RawTensor
+
+Builder = Callable[[ModelSpec, Mapping[str, RawTensor], Backend], Model]
+
+
+def _decoder(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Model:
+    return Decoder(spec, bind_weights(spec, tensors, backend))
+
+
+FAMILIES: dict[str, Builder] = dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _decoder)
+
+
+def bind(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Model:
+    """Return the model of `spec` with its weights loaded by `backend`. Raises ModelError for an unknown family."""
+    builder = FAMILIES.get(spec.family)
+    if builder is None:
+        raise ModelError(f"model family {spec.family!r} is not supported; known families: {', '.join(sorted(FAMILIES))}")
+    return builder(spec, tensors, backend)

@@ -1,0 +1,257 @@
+"""A forward pass as data: `record` calls a model once with symbols for tensors and returns what it did, a flat list of
+instructions. A backend lowers the list to its own program; `run` replays it on any Ops.
+
+There is one instruction type per verb of `Ops`, with the verb's arguments as fields, `out` first. The list is closed,
+straight-line and in order; each tensor is written once. Only row counts are open: "T" tokens of a step, "S" sampled rows.
+Recording checks every width, so a lowering need not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, cast
+
+from octavo.ops.interface import Batch, KVCache, Model, Ops, Tensor, Weight
+from octavo.specs import KVSpec, RopeSpec
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """A tensor of the program: float32 [rows, width], or one of the batch's index arrays below."""
+
+    id: int
+    rows: Literal["T", "S"]
+    width: int
+
+
+TOKEN_IDS = TensorRef(0, "T", 1)  # batch.token_ids
+POSITIONS = TensorRef(1, "T", 1)  # batch.positions
+SAMPLE_ROWS = TensorRef(2, "S", 1)  # batch.sample_rows
+FIRST_COMPUTED_ID = 3  # ids from here on are outputs of instructions, without gaps
+
+
+@dataclass(frozen=True)
+class Embed:
+    out: TensorRef
+    token_ids: TensorRef
+    weight: Weight
+
+
+@dataclass(frozen=True)
+class RmsNorm:
+    out: TensorRef
+    x: TensorRef
+    weight: Tensor  # a vector of the backend
+    eps: float
+
+
+@dataclass(frozen=True)
+class Linear:
+    out: TensorRef
+    x: TensorRef
+    weight: Weight
+    bias: Tensor | None  # a vector of the backend
+
+
+@dataclass(frozen=True)
+class Rope:
+    out: TensorRef
+    x: TensorRef
+    positions: TensorRef
+    rope: RopeSpec
+    head_dim: int
+
+
+@dataclass(frozen=True)
+class StoreKV:
+    k: TensorRef
+    v: TensorRef
+    layer: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Reads what StoreKV of the same layer wrote in this step and earlier ones."""
+
+    out: TensorRef
+    q: TensorRef
+    layer: int
+    scale: float
+    window: int | None
+
+
+@dataclass(frozen=True)
+class Gated:
+    out: TensorRef
+    gate: TensorRef
+    up: TensorRef
+    activation: str
+
+
+@dataclass(frozen=True)
+class Add:
+    out: TensorRef
+    x: TensorRef
+    y: TensorRef
+
+
+@dataclass(frozen=True)
+class TakeRows:
+    out: TensorRef
+    x: TensorRef
+    rows: TensorRef
+
+
+Instruction = Embed | RmsNorm | Linear | Rope | StoreKV | Attention | Gated | Add | TakeRows
+
+
+@dataclass(frozen=True)
+class Program:
+    """`output` is the logits [S, V]. Tensor ids are below `num_tensors`."""
+
+    instructions: tuple[Instruction, ...]
+    output: TensorRef
+    num_tensors: int
+
+
+def record(model: Model, kv_spec: KVSpec) -> Program:
+    """Return the forward pass of `model` over KV memory of this shape. Raises ValueError when widths do not fit."""
+    recording = RecordingOps(kv_spec)
+    output = model.forward(recording, recording.batch, recording.kv)
+    if not isinstance(output, TensorRef) or output.rows != "S":
+        raise ValueError("a model must return logits of the sampled rows")
+    return Program(tuple(recording.instructions), output, FIRST_COMPUTED_ID + recording.num_computed)
+
+
+def run(program: Program, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
+    """Return the logits [S, V] of the program, replayed verb by verb."""
+    value: dict[int, Tensor] = {TOKEN_IDS.id: batch.token_ids, POSITIONS.id: batch.positions, SAMPLE_ROWS.id: batch.sample_rows}
+    for step in program.instructions:
+        match step:
+            case Embed():
+                value[step.out.id] = ops.embed(value[step.token_ids.id], step.weight)
+            case RmsNorm():
+                value[step.out.id] = ops.rms_norm(value[step.x.id], step.weight, step.eps)
+            case Linear():
+                value[step.out.id] = ops.linear(value[step.x.id], step.weight, step.bias)
+            case Rope():
+                value[step.out.id] = ops.rope(value[step.x.id], value[step.positions.id], step.rope, step.head_dim)
+            case StoreKV():
+                ops.store_kv(value[step.k.id], value[step.v.id], kv, step.layer, batch)
+            case Attention():
+                value[step.out.id] = ops.attention(value[step.q.id], kv, step.layer, batch, step.scale, step.window)
+            case Gated():
+                value[step.out.id] = ops.gated(value[step.gate.id], value[step.up.id], step.activation)
+            case Add():
+                value[step.out.id] = ops.add(value[step.x.id], value[step.y.id])
+            case TakeRows():
+                value[step.out.id] = ops.take_rows(value[step.x.id], value[step.rows.id])
+    return value[program.output.id]
+
+
+def inputs_of(step: Instruction) -> tuple[TensorRef, ...]:
+    """Return the tensors that an instruction reads."""
+    read = (getattr(step, field.name) for field in fields(step) if field.name != "out")
+    return tuple(tensor for tensor in read if isinstance(tensor, TensorRef))
+
+
+def last_uses(program: Program) -> dict[int, int]:
+    """Return, per tensor id, the index of the last instruction that reads it; the output is read after the last one."""
+    last = {tensor.id: index for index, step in enumerate(program.instructions) for tensor in inputs_of(step)}
+    last[program.output.id] = len(program.instructions)
+    return last
+
+
+@dataclass(frozen=True)
+class _RecordedKV:
+    """Stands for the KV memory while recording; its blocks are not there."""
+
+    spec: KVSpec
+    num_blocks: int = 0
+
+
+class RecordingOps:
+    """Ops that compute nothing and write down what they were asked. `batch` and `kv` stand for the step's own."""
+
+    def __init__(self, kv_spec: KVSpec) -> None:
+        self.instructions: list[Instruction] = []
+        self.num_computed = 0
+        self.kv = _RecordedKV(kv_spec)
+        symbols: dict[str, Any] = dict.fromkeys((field.name for field in fields(Batch)), None)
+        self.batch = replace(
+            Batch(**symbols), token_ids=cast(Any, TOKEN_IDS), positions=cast(Any, POSITIONS), sample_rows=cast(Any, SAMPLE_ROWS)
+        )
+
+    def embed(self, token_ids: Tensor, weight: Weight) -> Tensor:
+        _must(token_ids is TOKEN_IDS, "embed reads batch.token_ids")
+        out = self._tensor("T", weight.shape[1])
+        self.instructions.append(Embed(out, token_ids, weight))
+        return out
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        _must(x.width % len(weight) == 0, f"rms_norm: {x.width} values are no multiple of {len(weight)} weights")
+        out = self._tensor(x.rows, x.width)
+        self.instructions.append(RmsNorm(out, x, weight, eps))
+        return out
+
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+        _must(x.width == weight.shape[1], f"linear: {x.width} values meet a weight of shape {weight.shape}")
+        _must(bias is None or len(bias) == weight.shape[0], f"linear: the bias does not fit a weight of shape {weight.shape}")
+        out = self._tensor(x.rows, weight.shape[0])
+        self.instructions.append(Linear(out, x, weight, bias))
+        return out
+
+    def rope(self, x: Tensor, positions: Tensor, rope: RopeSpec, head_dim: int) -> Tensor:
+        _must(positions is POSITIONS, "rope reads batch.positions")
+        _must(x.rows == "T" and x.width % head_dim == 0, f"rope: {x.width} values are no heads of {head_dim}")
+        out = self._tensor(x.rows, x.width)
+        self.instructions.append(Rope(out, x, positions, rope, head_dim))
+        return out
+
+    def store_kv(self, k: Tensor, v: Tensor, kv: KVCache, layer: int, batch: Batch) -> None:
+        spec = self._own(kv, batch, layer)
+        _must(k.rows == v.rows == "T", "store_kv: one row of k and v per token")
+        _must(k.width == v.width == spec.num_kv_heads * spec.head_dim, f"store_kv: k and v have {k.width} and {v.width} values")
+        self.instructions.append(StoreKV(k, v, layer))
+
+    def attention(self, q: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float, window: int | None = None) -> Tensor:
+        spec = self._own(kv, batch, layer)
+        _must(
+            q.rows == "T" and q.width % (spec.num_kv_heads * spec.head_dim) == 0,
+            f"attention: {q.width} values of q do not fit the KV heads",
+        )
+        out = self._tensor("T", q.width)
+        self.instructions.append(Attention(out, q, layer, scale, window))
+        return out
+
+    def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+        _must((gate.rows, gate.width) == (up.rows, up.width), f"gated: {gate.width} and {up.width} values")
+        out = self._tensor(gate.rows, gate.width)
+        self.instructions.append(Gated(out, gate, up, activation))
+        return out
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        _must((x.rows, x.width) == (y.rows, y.width), f"add: {x.width} and {y.width} values")
+        out = self._tensor(x.rows, x.width)
+        self.instructions.append(Add(out, x, y))
+        return out
+
+    def take_rows(self, x: Tensor, rows: Tensor) -> Tensor:
+        _must(rows is SAMPLE_ROWS and x.rows == "T", "take_rows picks batch.sample_rows of a tensor of the step's tokens")
+        out = self._tensor("S", x.width)
+        self.instructions.append(TakeRows(out, x, rows))
+        return out
+
+    def _tensor(self, rows: Literal["T", "S"], width: int) -> TensorRef:
+        self.num_computed += 1
+        return TensorRef(FIRST_COMPUTED_ID + self.num_computed - 1, rows, width)
+
+    def _own(self, kv: KVCache, batch: Batch, layer: int) -> KVSpec:
+        _must(kv is self.kv and batch is self.batch, "a model passes on the KV memory and the batch that it was given")
+        _must(0 <= layer < kv.spec.num_layers, f"layer {layer} of {kv.spec.num_layers}")
+        return kv.spec
+
+
+def _must(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)

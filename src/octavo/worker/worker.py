@@ -1,0 +1,133 @@
+"""The worker: owns the device, turns a `StepPlan` into token ids.
+
+execute() checks the whole plan before it changes anything, so a refused plan leaves the worker as it was. Then: close the
+released rows, open the new ones, extend block tables, one forward pass, one sampling pass, append what was drawn.
+
+What it trusts: nothing that could reach outside memory. Token ids are checked against the vocabulary, block ids against the
+pool, positions against what the row knows, sizes against what was compiled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from octavo.errors import EngineError
+from octavo.messages.step import NewRow, RowStep, SampledRow, StepPlan, StepResult
+from octavo.messages.wire import TokenLogprobs
+from octavo.ops.interface import Sampled
+from octavo.sampling.plan import build_sampling_batch
+from octavo.specs import KVSpec
+from octavo.worker.batch import BatchBuilder
+from octavo.worker.rows import Row
+from octavo.worker.runner import LoadedModel
+
+
+class Worker:
+    """Runs steps of up to `max_tokens` tokens and `max_rows` rows over a pool of `num_blocks` blocks."""
+
+    def __init__(self, loaded: LoadedModel, kv_spec: KVSpec, num_blocks: int, max_tokens: int, max_rows: int, enforce_eager: bool) -> None:
+        self._backend = loaded.backend
+        self._vocab_size = loaded.spec.vocab_size
+        self._num_blocks = num_blocks
+        self._block_size = kv_spec.block_size
+        self._max_tokens = max_tokens
+        self._max_rows = max_rows
+        kv = loaded.backend.make_kv_cache(kv_spec, num_blocks)
+        if enforce_eager:
+            self._forward = loaded.backend.eager(loaded.model, kv)
+        else:
+            self._forward = loaded.backend.compile(loaded.model, kv, max_tokens, max_rows)
+        self._batches = BatchBuilder(kv_spec.block_size, max_tokens, max_rows)
+        self._rows: dict[str, Row] = {}
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Run one step. Raises EngineError, with nothing changed, when the plan cannot be run, and InvalidRequest likewise
+        when a new row's parameters do not fit the model."""
+        opened = self._check(plan)
+        for request_id in plan.released:
+            del self._rows[request_id]
+        self._rows.update(opened)
+        steps = [(self._rows[step.request_id], step) for step in plan.rows]
+        for row, step in steps:
+            if step.new_block_ids:
+                row.block_ids.extend(step.new_block_ids)
+        started = time.perf_counter()
+        sampled = self._run(steps) if steps else []
+        return StepResult(step_id=plan.step_id, sampled=sampled, device_s=time.perf_counter() - started)
+
+    def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> list[SampledRow]:
+        logits = self._forward(self._batches.build(steps))
+        sampling = [row for row, step in steps if step.wants_sample]
+        if not sampling:
+            return []
+        drawn = self._backend.sample(logits, build_sampling_batch([row.sampling for row in sampling]))
+        return [
+            _take(row, index, token_id, is_nan, drawn)
+            for index, (row, token_id, is_nan) in enumerate(zip(sampling, drawn.token_ids.tolist(), drawn.is_nan.tolist(), strict=True))
+        ]
+
+    def _check(self, plan: StepPlan) -> dict[str, Row]:
+        """Return the rows that the plan opens; raises when any part of it cannot be run."""
+        if plan.num_tokens > self._max_tokens or len(plan.rows) > self._max_rows:
+            raise EngineError(
+                f"a step of {plan.num_tokens:,} tokens in {len(plan.rows):,} rows; "
+                f"this worker takes {self._max_tokens:,} and {self._max_rows:,}"
+            )
+        released = set(plan.released)
+        if unknown := released - self._rows.keys():
+            raise EngineError(f"row {min(unknown)} is released but not open")
+        opened: dict[str, Row] = {}
+        for new in plan.new_rows:
+            if new.request_id in opened or (new.request_id in self._rows and new.request_id not in released):
+                raise EngineError(f"row {new.request_id} is opened twice")
+            self._check_ids(new)
+            opened[new.request_id] = Row(new, self._vocab_size)
+        stepped: set[str] = set()
+        for step in plan.rows:
+            row = opened.get(step.request_id) or self._rows.get(step.request_id)
+            if row is None or step.request_id in stepped or (step.request_id in released and step.request_id not in opened):
+                raise EngineError(f"row {step.request_id} has a step but is not open, or has two")
+            stepped.add(step.request_id)
+            self._check_step(step, row)
+        return opened
+
+    def _check_ids(self, new: NewRow) -> None:
+        if not new.token_ids or not 0 < new.num_prompt_tokens <= len(new.token_ids):
+            raise EngineError(f"row {new.request_id}: {new.num_prompt_tokens} prompt tokens of {len(new.token_ids)}")
+        for token_id in (min(new.token_ids), max(new.token_ids)):
+            if not 0 <= token_id < self._vocab_size:
+                raise EngineError(f"row {new.request_id}: token id {token_id}; this model's ids are 0..{self._vocab_size - 1:,}")
+        self._check_blocks(new.request_id, new.block_ids)
+
+    def _check_blocks(self, request_id: str, block_ids: list[int]) -> None:
+        if block_ids and not 0 < min(block_ids) <= max(block_ids) < self._num_blocks:
+            raise EngineError(f"row {request_id}: block ids {min(block_ids)}..{max(block_ids)}; the pool has 1..{self._num_blocks - 1:,}")
+
+    def _check_step(self, step: RowStep, row: Row) -> None:
+        self._check_blocks(step.request_id, step.new_block_ids)
+        until = step.start + step.num_tokens
+        if step.num_tokens < 1 or step.start < 0 or until > row.token_ids.length:
+            raise EngineError(f"row {step.request_id}: positions {step.start}..{until - 1} of {row.token_ids.length} known tokens")
+        if step.wants_sample and until != row.token_ids.length:
+            raise EngineError(f"row {step.request_id} wants a sample at position {until - 1} of {row.token_ids.length} known tokens")
+        num_blocks = row.block_ids.length + len(step.new_block_ids)
+        if until > num_blocks * self._block_size:
+            raise EngineError(f"row {step.request_id}: {num_blocks} blocks of {self._block_size} do not hold {until:,} positions")
+
+
+def _take(row: Row, index: int, token_id: int, is_nan: bool, drawn: Sampled) -> SampledRow:
+    """Append what was drawn for sampled row `index` and return it."""
+    if is_nan:
+        return SampledRow(request_id=row.request_id, token_ids=[], is_nan=True)
+    row.append(token_id)
+    count = row.sampling.params.logprobs
+    if count is None:
+        return SampledRow(request_id=row.request_id, token_ids=[token_id])
+    logprobs = TokenLogprobs(
+        float(drawn.logprob[index]),
+        int(drawn.rank[index]),
+        drawn.top_ids[index, :count].tolist(),
+        drawn.top_logprobs[index, :count].tolist(),
+    )
+    return SampledRow(request_id=row.request_id, token_ids=[token_id], logprobs=[logprobs])

@@ -1,0 +1,67 @@
+"""Tiny models with random weights: one case per family and per feature that changes the numbers.
+
+Weights come from NumPy's RandomState, whose stream is frozen for good, so the test and the script that wrote the golden
+logits hold the same ones without a file between them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from octavo.loaders.tensor_names import expected_shapes
+from octavo.specs import Format, ModelSpec, RawTensor, RopeSpec
+
+NUM_TOKENS = 40
+VOCAB_SIZE = 61
+
+
+def spec(family: str = "llama", rope: RopeSpec | None = None, **fields: object) -> ModelSpec:
+    defaults = {
+        "num_layers": 2,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "head_dim": 8,
+        "vocab_size": VOCAB_SIZE,
+        "max_position": 64,
+        "norm_eps": 1e-5,
+    }
+    return ModelSpec(family=family, rope=rope or RopeSpec(dim=8), **{**defaults, **fields})
+
+
+CASES: dict[str, ModelSpec] = {
+    "llama": spec(),
+    "llama-tied": spec(tie_embeddings=True, num_kv_heads=4),
+    "llama-biases": spec(qkv_bias=True, o_bias=True, mlp_bias=True, num_kv_heads=1),
+    "llama-linear": spec(rope=RopeSpec(dim=8, kind="linear", factor=4.0)),
+    "llama-llama3": spec(rope=RopeSpec(dim=8, theta=500.0, kind="llama3", factor=8.0, original_max_position=32)),
+    "llama-yarn": spec(rope=RopeSpec(dim=8, theta=100.0, kind="yarn", factor=4.0, original_max_position=16, beta_fast=4.0)),
+    "llama-yarn-factor": spec(
+        rope=RopeSpec(dim=8, theta=100.0, kind="yarn", factor=4.0, original_max_position=16, beta_fast=4.0, attention_factor=0.8)
+    ),
+    "mistral-window": spec("mistral", sliding_window=7),
+    "qwen2": spec("qwen2", qkv_bias=True, tie_embeddings=True),
+    "qwen3": spec("qwen3", qk_norm=True, head_dim=16, rope=RopeSpec(dim=16, theta=1e6)),
+}
+
+
+def token_ids() -> list[int]:
+    return np.random.RandomState(7).randint(0, VOCAB_SIZE, NUM_TOKENS).tolist()
+
+
+def tensors(spec: ModelSpec, seed: int = 1) -> dict[str, RawTensor]:
+    """Return float32 weights of a sensible size, by Octavo's names."""
+    random = np.random.RandomState(seed)
+    return {name: raw(name, values(random, name, shape)) for name, shape in expected_shapes(spec).items()}
+
+
+def values(random: np.random.RandomState, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    noise = random.standard_normal(shape).astype(np.float32)
+    if name.endswith("norm"):
+        return 1 + np.float32(0.2) * noise
+    return noise * np.float32(0.2 if name.endswith("bias") else 1.5 * shape[-1] ** -0.5)
+
+
+def raw(name: str, array: np.ndarray) -> RawTensor:
+    return RawTensor(name, array.shape, Format.F32, memoryview(array.tobytes()))
