@@ -86,36 +86,127 @@ class Flag:
 
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("model", "model.model", "Model", "model to load: a catalogue name, hf:ORG/REPO[@REV], a .gguf file or a safetensors folder; also the first argument", "MODEL"),
-    Flag("served-model-name", "model.served_model_name", "Model", "name that clients use for the model; repeat for several (the first is shown in answers)", "NAME", repeatable=True),
+    Flag(
+        "model",
+        "model.model",
+        "Model",
+        "model to load: a catalogue name, hf:ORG/REPO[@REV], a .gguf file or a safetensors folder; also the first argument",
+        "MODEL",
+    ),
+    Flag(
+        "served-model-name",
+        "model.served_model_name",
+        "Model",
+        "name that clients use for the model; repeat for several (the first is shown in answers)",
+        "NAME",
+        repeatable=True,
+    ),
     Flag("max-model-len", "model.max_model_len", "Model", "longest prompt + answer, in tokens", "N", parse_int),
     Flag("chat-template", "model.chat_template", "Model", "Jinja file that replaces the model's own chat template", "FILE"),
-    Flag("generation-config", "model.generation_config", "Model", "auto: sampling defaults from the model's files; octavo: none", "auto|octavo", _one_of("auto", "octavo")),
+    Flag(
+        "generation-config",
+        "model.generation_config",
+        "Model",
+        "auto: sampling defaults from the model's files; octavo: none",
+        "auto|octavo",
+        _one_of("auto", "octavo"),
+    ),
     Flag("seed", "model.seed", "Model", "make requests without a seed reproducible, in order of arrival", "N", parse_int),
     Flag("block-size", "cache.block_size", "Memory", "token positions in one block of KV memory: 16, 32, 64 or 128", "N", parse_int),
-    Flag("gpu-memory-utilization", "cache.gpu_memory_utilization", "Memory", "share of the device's free memory (RAM on a CPU) for weights, activations and KV memory", "0..1", _number),
-    Flag("kv-cache-memory-bytes", "cache.kv_cache_memory_bytes", "Memory", "exact size of the KV memory; overrides the share", "BYTES", parse_int),
-    Flag("kv-cache-dtype", "cache.kv_cache_dtype", "Memory", "how keys and values are stored", "auto|bf16|f32", _one_of("auto", "bf16", "f32")),
+    Flag(
+        "gpu-memory-utilization",
+        "cache.gpu_memory_utilization",
+        "Memory",
+        "share of the device's free memory (RAM on a CPU) for weights, activations and KV memory",
+        "0..1",
+        _number,
+    ),
+    Flag(
+        "kv-cache-memory-bytes",
+        "cache.kv_cache_memory_bytes",
+        "Memory",
+        "exact size of the KV memory; overrides the share",
+        "BYTES",
+        parse_int,
+    ),
+    Flag(
+        "kv-cache-dtype",
+        "cache.kv_cache_dtype",
+        "Memory",
+        "how keys and values are stored",
+        "auto|bf16|f32",
+        _one_of("auto", "bf16", "f32"),
+    ),
     Flag("num-gpu-blocks-override", "cache.num_gpu_blocks_override", "Memory", "exact number of KV blocks; overrides both", "N", parse_int),
     Flag("enable-prefix-caching", "cache.enable_prefix_caching", "Memory", "reuse the KV memory of prompts that begin alike", switch=True),
     Flag("max-num-seqs", "scheduler.max_num_seqs", "Scheduling", "most requests in one step", "N", parse_int),
     Flag("max-num-batched-tokens", "scheduler.max_num_batched_tokens", "Scheduling", "most tokens in one step", "N", parse_int),
-    Flag("long-prefill-token-threshold", "scheduler.long_prefill_token_threshold", "Scheduling", "most prompt tokens of one request in one step (0: no limit)", "N", parse_int),
-    Flag("watermark", "scheduler.watermark", "Scheduling", "share of KV blocks kept free when waiting requests are admitted", "0..1", _number),
-    Flag("backend", "runtime.backend", "Runtime", "native: the C++ library; reference: NumPy, slow, the definition", "native|reference", _one_of("native", "reference")),
-    Flag("enforce-eager", "runtime.enforce_eager", "Runtime", "call each operation by itself instead of replaying the recorded forward pass", switch=True),
+    Flag(
+        "long-prefill-token-threshold",
+        "scheduler.long_prefill_token_threshold",
+        "Scheduling",
+        "most prompt tokens of one request in one step (0: no limit)",
+        "N",
+        parse_int,
+    ),
+    Flag(
+        "watermark", "scheduler.watermark", "Scheduling", "share of KV blocks kept free when waiting requests are admitted", "0..1", _number
+    ),
+    Flag(
+        "backend",
+        "runtime.backend",
+        "Runtime",
+        "native: the C++ library; reference: NumPy, slow, the definition",
+        "native|reference",
+        _one_of("native", "reference"),
+    ),
+    Flag(
+        "enforce-eager",
+        "runtime.enforce_eager",
+        "Runtime",
+        "call each operation by itself instead of replaying the recorded forward pass",
+        switch=True,
+    ),
     Flag("threads", "runtime.threads", "Runtime", "CPU threads", "N", parse_int),
-    Flag("isa", "runtime.isa", "Runtime", "instruction set of the native library", "portable|avx2|avx512", _one_of("portable", "avx2", "avx512")),
+    Flag(
+        "isa",
+        "runtime.isa",
+        "Runtime",
+        "instruction set of the native library",
+        "portable|avx2|avx512",
+        _one_of("portable", "avx2", "avx512"),
+    ),
     Flag("host", "server.host", "HTTP", "address to listen on", "HOST"),
     Flag("port", "server.port", "HTTP", "port to listen on (0: any free one)", "PORT", parse_int),
     Flag("max-body-bytes", "server.max_body_bytes", "HTTP", "largest request body", "BYTES", parse_int),
-    Flag("max-num-queued-reqs", "server.max_num_queued_reqs", "HTTP", "unfinished requests beyond which new ones are answered 503", "N", parse_int),
-    Flag("api-key", "server.api_key", "Access", "key that clients must send; repeatable. It shows in ps: prefer --api-key-file or OCTAVO_API_KEY", "KEY", repeatable=True),
+    Flag(
+        "max-num-queued-reqs",
+        "server.max_num_queued_reqs",
+        "HTTP",
+        "unfinished requests beyond which new ones are answered 503",
+        "N",
+        parse_int,
+    ),
+    Flag(
+        "api-key",
+        "server.api_key",
+        "Access",
+        "key that clients must send; repeatable. It shows in ps: prefer --api-key-file or OCTAVO_API_KEY",
+        "KEY",
+        repeatable=True,
+    ),
     Flag("api-key-file", "server.api_key", "Access", "file with one key a line, mode 600", "FILE", read_key_file),
     Flag("insecure-no-auth", "server.insecure_no_auth", "Access", "allow an address off loopback without any key", switch=True),
     Flag("metrics-prefix", "server.metrics_prefix", "Observability", "first part of every metric's name", "PREFIX"),
-    Flag("log-level", "server.log_level", "Observability", "how much the log says", "debug|info|warning|error", _one_of("debug", "info", "warning", "error")),
-)  # fmt: skip
+    Flag(
+        "log-level",
+        "server.log_level",
+        "Observability",
+        "how much the log says",
+        "debug|info|warning|error",
+        _one_of("debug", "info", "warning", "error"),
+    ),
+)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -147,6 +238,12 @@ def describe(flag: Flag) -> str:
         else default
     )
     return f"{flag.help} [{shown}]"
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"{default:,}" if isinstance(default, int) and default > 9999 else str(default)
 
 
 def flags_markdown() -> str:

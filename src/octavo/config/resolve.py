@@ -12,6 +12,7 @@ from octavo.config.flags import FLAGS
 from octavo.config.schema import EngineConfig, ServerConfig
 
 SECRET_FIELDS = ("server.api_key",)
+UNSET_FIELDS = ("model.chat_template", "model.seed", "server.max_num_queued_reqs")  # None means none, not "decide"
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _shown(field: str, value: Any) -> str:
     if field in SECRET_FIELDS:
         return f"{len(value)} key{'' if len(value) == 1 else 's'}"
     if value is None:
-        return "decided for this device" if not field.startswith("server.") else "none"
+        return "none" if field in UNSET_FIELDS else "decided for this device"
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     return str(value)
