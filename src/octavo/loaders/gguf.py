@@ -85,6 +85,18 @@ class StringArray:
             raise ModelError(f"{self.name}[{len(strings)}] is not UTF-8") from error
         return tuple(strings)
 
+    def pick(self, wanted: set[int]) -> dict[int, str]:
+        """Return the strings at the indices `wanted` alone, which costs less than decoding all; no UTF-8: U+FFFD."""
+        data, end = self.data, 0
+        picked: dict[int, str] = {}
+        length_at = _U64.unpack_from
+        for index in range(self.count):
+            start = end + 8
+            end = start + length_at(data, end)[0]
+            if index in wanted:
+                picked[index] = str(data[start:end], "utf-8", "replace")
+        return picked
+
 
 # Numeric arrays are memoryviews cast to their type; arrays of arrays are tuples.
 Value = int | float | bool | str | StringArray | memoryview | tuple["Value", ...]

@@ -265,9 +265,12 @@ class _Tokenizer(msgspec.Struct):
     post_processor: dict[str, Any] | None = None
 
 
+_TOKENIZER_DECODER = msgspec.json.Decoder(_Tokenizer)
+
+
 def _parse_tokenizer(data: bytes) -> _Tokenizer:
     try:
-        tokenizer = msgspec.json.decode(data, type=_Tokenizer)
+        tokenizer = _TOKENIZER_DECODER.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ModelError(f"tokenizer.json: {error}") from error
     if len(tokenizer.added_tokens) > MAX_ADDED_TOKENS:

@@ -86,7 +86,7 @@ def _place(name: str) -> Path:
     if model := find_model(name):
         return _catalogue_place(model)
     path = Path(name).expanduser()
-    if path.exists():
+    if name and path.exists():  # an empty name would be this folder
         return path
     if PLAIN_NAME.fullmatch(name) and path.suffix != ".gguf":
         near = near_names(name)
