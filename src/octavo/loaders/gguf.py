@@ -26,6 +26,7 @@ MAX_HEADER_BYTES = 64 * MiB  # metadata and tensor table
 MAX_STRING_BYTES = 16 * MiB
 MAX_ARRAY_ENTRIES = 16 << 20
 MAX_NESTING = 2
+MAX_INNER_ARRAYS = 1 << 16
 MAX_TENSORS = 1 << 16
 MAX_METADATA_KEYS = 1 << 16
 MAX_DIMS = 4
@@ -291,7 +292,8 @@ class _Reader:
         if depth > MAX_NESTING:
             self.fail(f"{key} nests arrays deeper than {MAX_NESTING}")
         code = self.u32(f"type of {key}")
-        count = self.count(f"length of {key}", MAX_ARRAY_ENTRIES, _SMALLEST_BYTES.get(code, 1))
+        limit = MAX_INNER_ARRAYS if code == _ARRAY else MAX_ARRAY_ENTRIES
+        count = self.count(f"length of {key}", limit, _SMALLEST_BYTES.get(code, 1))
         if code == _STRING:
             return self.strings(key, count)
         if code == _ARRAY:

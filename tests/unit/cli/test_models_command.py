@@ -37,6 +37,14 @@ def test_progress_off_a_terminal_is_a_line_at_each_tenth(capsys):
     assert shown[-1] == "waiting"
 
 
+def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with command._shown_progress() as on_progress:
+        on_progress(PullProgress("downloading", 512, 2048))
+        on_progress(PullProgress("downloading", 2048, 2048))
+    assert "downloading" in capsys.readouterr().err
+
+
 def test_a_pull_of_nothing_known_raises_for_the_main_to_print():
     with pytest.raises(ModelError, match="did you mean smollm2-135m-instruct"):
         command.pull_command("smolm2", quiet=True)

@@ -138,6 +138,7 @@ HUGE = (1 << 64) - 1
         (header(0, 1, encode_string("k") + struct.pack("<IIQ", ARRAY, U8, HUGE)), "length of k"),
         (header(0, 1, encode_string("k") + struct.pack("<IIQ", ARRAY, STRING, 1 << 24)), "more than the remaining"),
         (header(0, 1, encode_string("k") + struct.pack("<IIQQ", ARRAY, STRING, 1, HUGE)), "at most"),
+        (header(0, 1, encode_string("k") + struct.pack("<IIQ", ARRAY, ARRAY, 1 << 20)), "at most 65,536"),
         (header(0, 1, encode_string("k") + struct.pack("<IIQQ", ARRAY, STRING, 1, 1 << 20)), "behind the last"),
         (header(0, 1, encode_string("k") + struct.pack("<I", 13)), "unknown value type 13"),
         (header(0, 1, encode_string("k") + struct.pack("<IB", BOOL, 2)), "bool of value 2"),
@@ -202,7 +203,7 @@ def test_any_part_of_a_split_file_stands_for_the_whole(tmp_path, given_part):
 def test_a_missing_part_is_named(tmp_path):
     first, second, _ = write_parts(tmp_path)
     second.unlink()
-    with pytest.raises(ModelError, match="m-00002-of-00003.gguf"):
+    with pytest.raises(ModelError, match=r"m-00002-of-00003.gguf"):
         read_gguf(first)
 
 

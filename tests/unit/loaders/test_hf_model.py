@@ -202,5 +202,5 @@ def test_add_bos_follows_the_config_or_else_the_post_processor(tmp_path):
 def test_a_folder_without_a_tokenizer_says_so(tmp_path):
     folder = write_hf_folder(tmp_path)
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match="no tokenizer.json"):
+    with pytest.raises(ModelError, match=r"no tokenizer.json"):
         read_hf_text(folder)

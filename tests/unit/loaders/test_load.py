@@ -35,7 +35,7 @@ def test_a_folder_that_holds_one_gguf_file_stands_for_it(tmp_path):
 def test_two_gguf_files_in_a_folder_must_be_told_apart(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(tiny_gguf())
-    with pytest.raises(ModelError, match="name one of them: a.gguf, b.gguf"):
+    with pytest.raises(ModelError, match=r"name one of them: a.gguf, b.gguf"):
         read_spec(tmp_path)
 
 
@@ -67,7 +67,7 @@ def test_rotary_frequencies_and_a_tied_models_copy_may_be_left_over(tmp_path):
 def test_an_untied_model_without_its_output_matrix_is_refused(tmp_path):
     shapes = hf_shapes()
     del shapes["lm_head.weight"]
-    with pytest.raises(ModelError, match="missing: lm_head.weight"):
+    with pytest.raises(ModelError, match=r"missing: lm_head.weight"):
         open_weights(write_hf_folder(tmp_path, shapes=shapes))
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_model_is_refused(tmp_path, name):
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="neither config.json nor a .gguf file"):
+    with pytest.raises(ModelError, match=r"neither config.json nor a .gguf file"):
         read_spec(tmp_path)
 
 

