@@ -46,7 +46,7 @@ class Worker:
         when a new row's parameters do not fit the model."""
         opened = self._check(plan)
         for request_id in plan.released:
-            del self._rows[request_id]
+            self._rows.pop(request_id, None)
         self._rows.update(opened)
         steps = [(self._rows[step.request_id], step) for step in plan.rows]
         for row, step in steps:
@@ -75,8 +75,6 @@ class Worker:
                 f"this worker takes {self._max_tokens:,} and {self._max_rows:,}"
             )
         released = set(plan.released)
-        if unknown := released - self._rows.keys():
-            raise EngineError(f"row {min(unknown)} is released but not open")
         opened: dict[str, Row] = {}
         for new in plan.new_rows:
             if new.request_id in opened or (new.request_id in self._rows and new.request_id not in released):
