@@ -18,7 +18,7 @@ def next_kv(previous: int, token_id: int) -> int:
 
 
 def make_request(
-    request_id: str, prompt: list[int], *, eos: tuple[int, ...] = (), salt: str = "", resume: list[int] | None = None, **params
+    request_id: str, prompt: list[int], *, eos: tuple[int, ...] = (), salt: str = "", resume: tuple[int, ...] | list[int] = (), **params
 ):
     return GenerateRequest(
         request_id=request_id,
@@ -27,7 +27,7 @@ def make_request(
         arrival_s=0.0,
         eos_token_ids=eos,
         cache_salt=salt,
-        resume_token_ids=resume or [],
+        resume_token_ids=list(resume),
     )
 
 

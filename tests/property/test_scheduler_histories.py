@@ -17,27 +17,22 @@ from octavo.scheduler.scheduler import Scheduler
 
 VOCAB = 7
 BLOCK = 4
-SHARED = [[1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 6, 6, 6, 6], [0] * 9]
+SHARED = [[], [1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 6, 6, 6, 6], [0] * 9]
+PROMPTS = st.builds(lambda shared, own: shared + own, st.sampled_from(SHARED), st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    @initialize(
-        num_blocks=st.integers(9, 30),
-        budget=st.integers(1, 40),
-        seqs=st.integers(1, 6),
-        threshold=st.sampled_from([0, 1, 3, 8]),
-        watermark=st.sampled_from([0.0, 0.2]),
-        caching=st.booleans(),
-    )
-    def start(self, num_blocks, budget, seqs, threshold, watermark, caching):
+    @initialize(num_blocks=st.integers(9, 30), caching=st.booleans(), data=st.data())
+    def start(self, num_blocks, caching, data):
+        budget = data.draw(st.integers(1, 40), "budget")
         self.max_model_len = 8 * BLOCK
         self.limits = Limits(
             max_model_len=self.max_model_len,
-            max_num_seqs=min(seqs, budget),
+            max_num_seqs=data.draw(st.integers(1, min(6, budget)), "seqs"),
             max_num_batched_tokens=budget,
             vocab_size=VOCAB,
-            long_prefill_token_threshold=threshold,
-            watermark=watermark,
+            long_prefill_token_threshold=data.draw(st.sampled_from([0, 1, 3, 8]), "threshold"),
+            watermark=data.draw(st.sampled_from([0.0, 0.2]), "watermark"),
         )
         self.scheduler = Scheduler(self.limits, KVManager(num_blocks, BLOCK, enable_prefix_caching=caching))
         self.worker = HistoryWorker(num_blocks, BLOCK, VOCAB)
@@ -53,31 +48,22 @@ class SchedulerMachine(RuleBasedStateMachine):
             if delta.finish_reason is not None:
                 self.endings[delta.request_id] = (delta.finish_reason, delta.stop_reason)
 
-    @rule(
-        shared=st.sampled_from([[], *SHARED]),
-        own=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6),
-        max_tokens=st.one_of(st.none(), st.integers(1, 12)),
-        min_tokens=st.integers(0, 4),
-        eos=st.sampled_from([(), (3,)]),
-        stop=st.sampled_from([(), (5,)]),
-        salt=st.sampled_from(["", "", "tenant"]),
-        resumed=st.integers(0, 3),
-    )
-    def add(self, shared, own, max_tokens, min_tokens, eos, stop, salt, resumed):
+    @rule(prompt=PROMPTS, max_tokens=st.none() | st.integers(1, 12), resumed=st.integers(0, 3), data=st.data())
+    def add(self, prompt, max_tokens, resumed, data):
         request_id = f"r{len(self.requests)}"
-        min_tokens = min(min_tokens, max_tokens) if max_tokens else min_tokens
-        request = make_request(
-            request_id, shared + own, eos=eos, salt=salt, max_tokens=max_tokens, min_tokens=min_tokens, stop_token_ids=stop
-        )
+        chosen = {
+            "eos": data.draw(st.sampled_from([(), (3,)]), "eos"),
+            "salt": data.draw(st.sampled_from(["", "", "tenant"]), "salt"),
+            "stop_token_ids": data.draw(st.sampled_from([(), (5,)]), "stop"),
+            "max_tokens": max_tokens,
+            "min_tokens": data.draw(st.integers(0, min(4, max_tokens or 4)), "min_tokens"),
+        }
+        request = make_request(request_id, prompt, **chosen)
         expected = solo_output(request, vocab_size=VOCAB, max_model_len=self.max_model_len)
         sent = expected[0][: min(resumed, len(expected[0]) - 1)]  # as after an engine restart
         self.requests[request_id] = (request, expected)
         self.outputs[request_id] = list(sent)
-        refused_or_done = self.scheduler.add(
-            make_request(
-                request_id, shared + own, eos=eos, salt=salt, resume=sent, max_tokens=max_tokens, min_tokens=min_tokens, stop_token_ids=stop
-            )
-        )
+        refused_or_done = self.scheduler.add(make_request(request_id, prompt, resume=sent, **chosen))
         assert refused_or_done is None
 
     @precondition(lambda self: self.requests)

@@ -117,12 +117,13 @@ class Scheduler:
             num_tokens = len(state.token_ids) - start
             if num_tokens > 1:
                 num_tokens = min(num_tokens, chunk_limit, budget)
-            added: list[int] | None = []
+            new_block_ids: list[int] = []
             if start + num_tokens > len(state.table.block_ids) * block_size:
                 added = self._extend(state, start + num_tokens)
                 if added is None:
                     break  # it was the last of running, and preempted
-            rows.append(self._row(state, num_tokens, added))
+                new_block_ids = added
+            rows.append(self._row(state, num_tokens, new_block_ids))
             budget -= num_tokens
             position += 1
 

@@ -73,7 +73,7 @@ def test_a_fault_in_the_middle_of_an_answer_keeps_what_was_sent():
         core.add(request)
     core.step()
     worker.faults = {"r0": 2}
-    tokens, finals, _ = run(core)
+    _, finals, _ = run(core)
     assert finals["r0"].finish_reason == "error"
     assert len(finals) == 8
     assert core.reset_prefix_cache()  # no block is held

@@ -131,7 +131,7 @@ def test_bad_frames_are_dropped_and_counted_and_a_neighbour_does_not_notice(engi
     for frame in frames:
         stranger.socket.send(frame)
     stranger.socket.send_multipart([b"two", b"frames"])
-    tokens, endings = client.receive_until("a")
+    tokens, _ = client.receive_until("a")
     assert tokens["a"] == solo_output(request, vocab_size=VOCAB, max_model_len=200)[0]
     stranger.send(ControlRequest(1, "ping"))
     assert stranger.receive() == READY
@@ -148,7 +148,7 @@ def test_a_request_with_a_taken_id_is_dropped_and_the_first_goes_on(engine):
 
 
 def test_what_a_vanished_client_left_is_aborted(engine):
-    connect, core, _ = engine
+    connect = engine[0]
     gone, client = connect(), connect()
     client.send(ControlRequest(1, "ping"))
     assert client.receive() == READY

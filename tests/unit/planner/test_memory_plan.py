@@ -97,7 +97,7 @@ def test_an_exact_pool_size_overrides_the_share():
 
 
 def test_an_exact_pool_size_that_is_not_there_is_refused():
-    with pytest.raises(OutOfMemory, match="more than the 16.0 GiB that are free"):
+    with pytest.raises(OutOfMemory, match=r"more than the 16\.0 GiB that are free"):
         plan(kv_cache_memory_bytes=17 * GiB)
 
 
