@@ -25,7 +25,11 @@ from octavo.text.tokenizer import Tokenizer
 T = TypeVar("T")
 
 
-class Generation(AsyncIterator[RequestOutput], Protocol):
+class Generation(Protocol):
+    """The events of one request; closing it aborts what is unfinished."""
+
+    def __aiter__(self) -> AsyncIterator[RequestOutput]: ...
+    async def __anext__(self) -> RequestOutput: ...
     async def aclose(self) -> None: ...
 
 
