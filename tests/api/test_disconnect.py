@@ -90,7 +90,7 @@ def test_a_client_that_leaves_midway_is_aborted_and_counted():
         assert engine.aborted
         assert engine.num_unfinished == 0
         assert "[DONE]" not in client.text
-        assert 'finished_reason="abort",model_name="tiny"} 1.0' in app.state.server.metrics.render().decode()
+        assert 'finished_reason="abort",model_name="tiny"} 1.0' in app.state.server.render_metrics().decode()
 
     asyncio.run(run())
 

@@ -2,7 +2,8 @@
 
 The port is taken before anything is loaded, so that a taken one fails at once. The server then listens while the model
 loads: /livez says 200, everything else 503 model_loading. On SIGTERM or SIGINT nothing new is taken, unfinished
-answers get DRAIN_S to end, the engine is stopped (what is left ends with an error event), and `serve` returns 0.
+answers get DRAIN_S to end (none after a second signal), the engine is stopped, what is left ends with an error event,
+and `serve` returns 0.
 """
 
 from __future__ import annotations
@@ -41,9 +42,13 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
 
 
 async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, started_s: float) -> int:
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
     loading = asyncio.create_task(AsyncEngine.start(engine_config, on_log=_log.info))
     await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
 
@@ -65,7 +70,7 @@ async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: so
         await _until_stop(engine, stop)
         app.state.server.drain()
         _log.info("stopping: %d requests unfinished", engine.num_unfinished)
-        await _drain(engine)
+        await _drain(engine, hurry)
         return EXIT_OK if stop.is_set() else EXIT_ENGINE_GONE
     finally:
         stopping.cancel()
@@ -87,10 +92,10 @@ async def _until_stop(engine: AsyncEngine, stop: asyncio.Event) -> None:
             continue
 
 
-async def _drain(engine: AsyncEngine) -> None:
-    """Give unfinished requests DRAIN_S to end."""
+async def _drain(engine: AsyncEngine, hurry: asyncio.Event) -> None:
+    """Give unfinished requests DRAIN_S to end, or until `hurry`."""
     deadline = time.monotonic() + DRAIN_S
-    while engine.num_unfinished and time.monotonic() < deadline:
+    while engine.num_unfinished and time.monotonic() < deadline and not hurry.is_set():
         await asyncio.sleep(0.05)
 
 

@@ -97,6 +97,10 @@ class ServerState:
             raise model_loading()
         return self._metrics
 
+    def render_metrics(self) -> bytes:
+        """Return the metrics as Prometheus reads them. Raises CapacityError while the engine loads."""
+        return self.metrics.render(is_idle=self._engine is None or self._engine.num_unfinished == 0)
+
     def check_health(self) -> None:
         """Raise what `engine` raises, and EngineDead while the engine process is being replaced."""
         if not self.engine.is_alive:

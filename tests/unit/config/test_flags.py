@@ -1,6 +1,7 @@
 """The table of flags: complete, parsed strictly, shown whole."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,11 @@ def test_help_and_docs_show_every_flag(parser):
     for text in (parser.format_help(), flags_markdown()):
         for flag in FLAGS:
             assert flag.name in text
+
+
+def test_the_page_about_flags_is_made_from_the_table():
+    page = (Path(__file__).parents[3] / "docs" / "flags.md").read_text()
+    assert page.endswith(flags_markdown())
 
 
 def test_nothing_given_is_the_defaults(parser):

@@ -49,6 +49,7 @@ def test_ten_requests_of_ten_tokens_count_as_such(app):
 
 
 def test_steps_of_the_engine_show(app, engine):
+    engine.num_unfinished = 1
     engine.step(num_running=3, num_waiting=2, kv_usage=0.5, num_scheduled_tokens=40, prefix_cache_queries=32, prefix_cache_hits=16)
     engine.step(num_running=1, kv_usage=0.25, num_scheduled_tokens=1, num_preemptions=2, num_nan_rows=1)
     series = scrape(app)
@@ -60,6 +61,13 @@ def test_steps_of_the_engine_show(app, engine):
     assert series[f"vllm:num_preemptions_total{LABELS}"] == 2
     assert series[f"vllm:corrupted_requests_total{LABELS}"] == 1
     assert series[f"vllm:iteration_tokens_total_sum{LABELS}"] == 41
+
+
+def test_with_nothing_unfinished_the_gauges_are_zero_whatever_the_last_step_said(app, engine):
+    engine.step(num_running=3, num_waiting=2, kv_usage=0.5)
+    series = scrape(app)
+    assert series[f"vllm:num_requests_running{LABELS}"] == 0
+    assert series[f"vllm:kv_cache_usage_perc{LABELS}"] == 0
 
 
 def test_a_failed_request_counts_as_error(app, engine):
