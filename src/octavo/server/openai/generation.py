@@ -33,24 +33,25 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Header:
-    """What every chunk of one answer repeats."""
+    """What every chunk of one answer repeats. `with_usage`: chunks have a usage field, null in all but the last."""
 
     id: str
     object: str
     model: str
     system_fingerprint: str
+    with_usage: bool
     created: int = field(default_factory=lambda: int(time.time()))
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:
-        return {
+        chunk = {
             "id": self.id,
             "object": self.object,
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.system_fingerprint,
             "choices": choices,
-            "usage": usage,
         }
+        return chunk | {"usage": usage} if self.with_usage else chunk
 
 
 class Usage:
