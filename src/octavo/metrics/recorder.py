@@ -53,11 +53,10 @@ class MetricsRecorder:
         plain["corrupted_requests"].inc(step.num_nan_rows)
         plain["iteration_tokens_total"].observe(step.num_scheduled_tokens)
 
-    def start_request(self, n: int, max_tokens: int) -> list[RequestClock]:
-        """Return one clock for each of the n choices; each must be ended exactly once."""
+    def start_request(self, n: int, max_tokens: int, arrival_s: float) -> list[RequestClock]:
+        """Return one clock for each of the n choices; each must be ended. `arrival_s` is in monotonic seconds."""
         self._plain["request_params_n"].observe(n)
         self._plain["request_params_max_tokens"].observe(max_tokens)
-        arrival_s = time.monotonic()
         return [RequestClock(self, arrival_s) for _ in range(n)]
 
     def observe(self, name: str, value: float) -> None:

@@ -40,7 +40,7 @@ async def create_chat_completion(request: Request) -> Response:
     prompt = Prompt(token_ids, _params(body, engine, len(token_ids)))
     name = f"chatcmpl-{request.state.request_id}"
     header = Header(name, "chat.completion.chunk", body.model, state.system_fingerprint, with_usage=wants_usage(body))
-    events = generate(engine, state.metrics, [prompt], request_id=name, cache_salt=request.state.cache_salt)
+    events = generate(state, [prompt], request_id=name, cache_salt=request.state.cache_salt, arrival_s=request.state.arrival_s)
     chunks = _chunks(header, events, Usage([prompt]))
     if body.stream:
         return EventStream(chunks)

@@ -39,7 +39,7 @@ async def create_completion(request: Request) -> Response:
     prompts = await state.in_text_pool(_encode, engine, body)
     name = f"cmpl-{request.state.request_id}"
     header = Header(name, "text_completion", body.model, state.system_fingerprint, with_usage=wants_usage(body))
-    events = generate(engine, state.metrics, prompts, request_id=name, cache_salt=request.state.cache_salt)
+    events = generate(state, prompts, request_id=name, cache_salt=request.state.cache_salt, arrival_s=request.state.arrival_s)
     chunks = _chunks(header, events, prompts, echo=bool(body.echo))
     if body.stream:
         return EventStream(chunks)
