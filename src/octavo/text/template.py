@@ -53,10 +53,10 @@ class Template:
         self._environment = TemplateEnvironment()
         self._marks = Marks(control_tokens)
         self._special_tokens = {name: self._marks.mark(text) for name, text in special_tokens.items()}
-        tree = self._environment.parse(source)
-        read = meta.find_undeclared_variables(tree)
+        read = meta.find_undeclared_variables(self._environment.parse(source))  # which folds constants in the tree it is given
         self.supports_tools = "tools" in read
         self.variables = frozenset(read) - OWN_VARIABLES - frozenset(self._environment.globals)
+        tree = self._environment.parse(source)
         MarkLiterals(self._marks).visit(tree)
         self._template = self._environment.compile_charged(tree)
         self.shape = self._find_shape(Shape(has_developer="developer" in source))
