@@ -55,7 +55,7 @@ def byte_level_assets(template: str | None = None, **changes: object) -> TextAss
 def sentencepiece_vocabulary(*, add_space_prefix: bool = True) -> GGUFVocabulary:
     control = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]")
     letters = [chr(c) for c in range(0x21, 0x7F)] + ["é", "▁"]
-    words = "he ▁t ▁the ll hell hello ▁hello ▁▁ ▁▁▁▁ or ▁w ▁wor ld ▁world s> </ </s".split()
+    words = ["he", "▁t", "▁the", "ll", "hell", "hello", "▁hello", "▁▁", "▁▁▁▁", "or", "▁w", "▁wor", "ld", "▁world", "s>", "</", "</s"]
     tokens = (*control, *(f"<0x{byte:02X}>" for byte in range(256)), *words, *letters)
     kinds = (2, *[3] * (len(control) - 1), *[6] * 256, *[1] * (len(words) + len(letters)))
     scores = (*[0.0] * (len(control) + 256), *(-float(rank) for rank in range(len(words) + len(letters))))
@@ -127,7 +127,8 @@ THINKING = """\
         {{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}
     {%- endif %}
 {%- endfor %}
-{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- if think is defined and think is false %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}"""
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}
+    {%- if think is defined and think is false %}{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}"""
 
 ALTERNATING = """\
 {{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] + '\n\n' %}{% set rest = messages[1:] %}
@@ -143,9 +144,12 @@ ROLE_AS_TOKEN = """\
 {% endif %}"""
 
 MACROS = """\
-{% macro turn(role, body) -%}<|header|>{{ role }}<|/header|>{{ caller() if caller else body }}{{ '<|eot|>' }}{%- endmacro %}
+{% macro turn(role, body) -%}<|header|>{{ role }}<|/header|>{{ caller() if caller else body }}
+    {{- '<|eot|>' }}{%- endmacro %}
 {%- set shout %}{{ bos_token }}{{ ['<|im_start|>', 'go', '<|im_end|>'] | join(' ') }}{% endset %}{{ shout }}
-{%- for m in messages if m.content -%}{% generation %}{{ turn(m.role, m.content | replace('\n', ' ') | upper) }}{% endgeneration %}{%- endfor -%}
+{%- for m in messages if m.content -%}
+    {% generation %}{{ turn(m.role, m.content | replace('\n', ' ') | upper) }}{% endgeneration %}
+{%- endfor -%}
 {% if add_generation_prompt %}{{ '<|header|>' }}{{ '%s' % 'assistant' }}<|/header|>{% endif %}"""
 
 PARTS = """\

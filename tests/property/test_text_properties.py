@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fakes.vocabularies import TEMPLATES, byte_level_assets, byte_level_tokenizer, sentencepiece_tokenizer
+
 from octavo.text.chat import ChatTemplate
 from octavo.text.detokenizer import Detokenizer
-from tests.fakes.vocabularies import TEMPLATES, byte_level_assets, byte_level_tokenizer, sentencepiece_tokenizer
 
 BYTES = byte_level_tokenizer()
 TOKENIZERS = {"bytes": BYTES, "pieces": sentencepiece_tokenizer(), "pieces_bare": sentencepiece_tokenizer(add_space_prefix=False)}

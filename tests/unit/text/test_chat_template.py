@@ -5,10 +5,11 @@ import json
 import pytest
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tests.fakes.vocabularies import CHATML, TEMPLATES, byte_level_assets, byte_level_tokenizer
+
 from octavo.errors import ConfigError, ContextLengthExceeded, InvalidRequest, ModelError
 from octavo.text.chat import ChatTemplate, validate_messages
 from octavo.text.tokenizer import Tokenizer
-from tests.fakes.vocabularies import CHATML, TEMPLATES, byte_level_assets, byte_level_tokenizer
 
 TOKENIZER = byte_level_tokenizer()
 CHATS = {name: ChatTemplate.from_assets(byte_level_assets(template), TOKENIZER) for name, template in TEMPLATES.items()}
@@ -175,7 +176,8 @@ def test_the_developer_role_becomes_system_where_the_template_does_not_know_it()
 
 
 def test_arguments_go_as_json_text_to_a_template_that_wants_text():
-    wants_text = "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ 'f(' + c.function.arguments + ')' }}{% endfor %}{% endfor %}"
+    calls = "{% for c in m.tool_calls or [] %}{{ 'f(' + c.function.arguments + ')' }}{% endfor %}"
+    wants_text = "{% for m in messages %}{{ m.content or '' }}" + calls + "{% endfor %}"
     chat = ChatTemplate.from_assets(byte_level_assets(wants_text), TOKENIZER)
     assert chat.render_text(CONVERSATIONS["tools"][:2]) == '1 + 1?f({"a": 1, "b": "é"})'
 

@@ -1,6 +1,7 @@
 """Messages from JSON: what is taken, what is refused, and where the refusal points."""
 
 import pytest
+
 from octavo.errors import InvalidRequest
 from octavo.text.conversation import MAX_MESSAGES, validate_messages
 
@@ -30,7 +31,7 @@ def user(**fields):
         (user(content=None), "invalid_type", "messages[0].content"),
         (user(content=7), "invalid_type", "messages[0].content"),
         (user(content=[]), "empty_array", "messages[0].content"),
-        (user() + [{"role": "assistant", "content": None}], "invalid_type", "messages[1].content"),
+        ([*user(), {"role": "assistant", "content": None}], "invalid_type", "messages[1].content"),
         ([{"role": "user", "content": "a"}] * (MAX_MESSAGES + 1), "array_above_max_length", "messages"),
         (user(content=[{"type": "image_url", "image_url": {}}]), "unsupported_content_type", "messages[0].content[0].type"),
         (user(content=[{"type": "input_audio"}]), "unsupported_content_type", "messages[0].content[0].type"),

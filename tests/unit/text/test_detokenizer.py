@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from tests.fakes.vocabularies import byte_level_tokenizer, sentencepiece_tokenizer
+
 from octavo.specs import TextAssets
 from octavo.text.detokenizer import Detokenizer, Piece
 from octavo.text.tokenizer import Tokenizer
-from tests.fakes.vocabularies import byte_level_tokenizer, sentencepiece_tokenizer
 
 
 def pieces(tokenizer, text, **options):

@@ -6,11 +6,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from octavo.errors import ModelError
-from octavo.specs import TextAssets
-from octavo.text.pretokenizers import RECIPES, recipe
-from octavo.text.tokenizer import Tokenizer
-from octavo.text.vocabulary import MAX_ADDED, Spelling, from_gguf
 from tests.fakes.vocabularies import (
     CONTROL,
     byte_level_assets,
@@ -20,6 +15,12 @@ from tests.fakes.vocabularies import (
     sentencepiece_tokenizer,
     sentencepiece_vocabulary,
 )
+
+from octavo.errors import ModelError
+from octavo.specs import TextAssets
+from octavo.text.pretokenizers import RECIPES, recipe
+from octavo.text.tokenizer import Tokenizer
+from octavo.text.vocabulary import MAX_ADDED, Spelling, from_gguf
 
 SAMPLES = [
     "",
