@@ -107,7 +107,7 @@ THINKING = """\
 {%- endfor %}
 {%- for m in messages %}
     {%- if m.role == 'assistant' %}
-        {%- set content = m.content or '' %}
+        {%- set content = m.content %}
         {%- if '</think>' in content %}
             {%- set thought = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
             {%- set content = content.split('</think>')[-1].lstrip('\n') %}

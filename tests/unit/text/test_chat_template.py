@@ -60,6 +60,8 @@ def in_shape(name, messages):
     for message in shaped:
         for call in message.get("tool_calls", []):
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+        if name == "thinking" and message["content"] is None:
+            message["content"] = ""
         if name == "parts":
             message["content"] = [{"type": "text", "text": message["content"]}]
     return shaped
@@ -78,8 +80,6 @@ CASES = [
 def test_harmless_content_is_tokenised_as_ordinary_jinja_and_one_whole_text_would(name, conversation, prompt):
     messages = CONVERSATIONS[conversation]
     tools = TOOLS if conversation == "tools" and name == "trimming" else None
-    if name == "alternating" and conversation == "tools":
-        return
     text = ordinary_rendering(TEMPLATES[name], in_shape(name, messages), add_generation_prompt=prompt, tools=tools)
     assert CHATS[name].render_text(messages, add_generation_prompt=prompt, tools=tools) == text
     expected = TOKENIZER.encode(text, add_special_tokens=False, parse_special=True)
