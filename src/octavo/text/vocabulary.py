@@ -200,7 +200,8 @@ def _merges_by_score(vocabulary: GGUFVocabulary) -> list[tuple[str, str]]:
     for token_id in ranked:
         token = vocabulary.tokens[token_id]
         if token in texts:
-            merges += [(token[:cut], token[cut:]) for cut in range(1, len(token)) if token[:cut] in texts and token[cut:] in texts]
+            cuts = range(1, len(token))
+            merges += [(left, right) for cut in cuts if (left := token[:cut]) in texts and (right := token[cut:]) in texts]
     return merges
 
 
