@@ -10,6 +10,45 @@
 
 namespace octavo {
 
+enum class Activation : uint8_t { Silu, GeluTanh };
+
+// A segment is 256 positions of the context, cut at multiples of 256. A query's softmax is taken segment by segment and the
+// parts are folded in order, always, so its bits are the same whoever computes the segments.
+constexpr int64_t kSegment = 256;
+
+// Query vectors (rows x query heads of one KV head) that one attention call takes at most.
+constexpr int64_t kMaxVectors = 32;
+constexpr int64_t kMaxHeadDim = 512;
+
+// Consecutive query rows of one request and the query heads of one KV head.
+struct AttentionRows {
+  int64_t layer, kv_head;
+  const float* q;  // row 0 of [rows, heads * head_dim], ldq floats apart
+  int64_t ldq;
+  int64_t group;  // query heads a KV head; rows * group <= kMaxVectors
+  int64_t rows;
+  int64_t start;  // position of row 0
+  const int32_t* block_table;
+  float scale;
+  int64_t window;  // positions that a row sees, itself included; INT64_MAX: all
+
+  [[gnu::always_inline]] int64_t first_position(int64_t row) const {
+    const int64_t position = start + row;
+    return position >= window ? position - window + 1 : 0;
+  }
+  [[gnu::always_inline]] int64_t first_segment() const { return first_position(0) / kSegment; }
+  [[gnu::always_inline]] int64_t last_segment() const { return (start + rows - 1) / kSegment; }
+};
+
+// A query vector's softmax over some of its positions: [0] the largest score, [1] the sum of exp(score - largest), from [16]
+// on the sum of exp(score - largest) * V.
+[[gnu::always_inline]] inline int64_t attention_state_floats(int64_t head_dim) { return 16 + (head_dim + 15) / 16 * 16; }
+
+// Scratch of one attention call.
+constexpr int64_t kAttentionScratchBytes = (3 * kMaxVectors * (16 + kMaxHeadDim) + 8 * kSegment) * 4;
+
+constexpr int64_t kSamplingChunk = 64;
+
 struct KernelTable {
   const char* isa;
 
@@ -26,30 +65,42 @@ struct KernelTable {
   // --- elementwise.inc --------------------------------------------------------------------------------------------
   // Each of `groups` groups of `width` values of each row: x / sqrt(mean x^2 + eps) * weight. out may be x.
   void (*rms_norm)(const float* x, int64_t ldx, int64_t rows, int64_t groups, int64_t width, const float* weight, float eps, float* out, int64_t ldo);
-  void (*gated)(int activation, const float* gate, int64_t ldg, const float* up, int64_t ldu, int64_t rows, int64_t width, float* out, int64_t ldo);
+  // out may be gate or up.
+  void (*gated)(Activation activation, const float* gate, int64_t ldg, const float* up, int64_t ldu, int64_t rows, int64_t width, float* out,
+                int64_t ldo);
   void (*add)(const float* x, const float* y, int64_t count, float* out);
-  // Rotates `heads` heads of head_dim; cos, sin [rows, dim / 2] are of the rows' positions. out may be x.
+  // Rotates the first dim dimensions of `heads` heads of head_dim; cos, sin [rows, dim / 2], ldt floats apart, are of the
+  // rows' positions. out may be x.
   void (*rope)(const float* x, int64_t ldx, int64_t rows, int64_t heads, int64_t head_dim, int64_t dim, bool interleaved, const float* cos,
-               const float* sin, float* out, int64_t ldo);
+               const float* sin, int64_t ldt, float* out, int64_t ldo);
 
   // --- attention.inc ----------------------------------------------------------------------------------------------
-  // Writes rows of k and v [rows, kv_heads * head_dim] to their slots. See kv_cache.h for the layout and the tail rule.
+  // Writes rows of k and v [rows, kv_heads * head_dim] to their slots. See kv_cache.h for the layout.
   void (*store_kv)(const KvCache& kv, int64_t layer, const float* k, int64_t ldk, const float* v, int64_t ldv, int64_t rows,
                    const int64_t* slots);
-  // Attention of `rows` consecutive query rows of one request, first at position `start`, for one KV head and its query
-  // heads: q, out [rows, heads * head_dim] point at row 0. scratch: attention_scratch_bytes().
-  void (*attention)(const KvCache& kv, int64_t layer, int64_t kv_head, const float* q, int64_t ldq, int64_t heads, int64_t rows, int64_t start,
-                    const int32_t* block_table, float scale, int64_t window, float* out, int64_t ldo, uint8_t* scratch);
+  // out: row 0 of [rows, heads * head_dim].
+  void (*attention)(const KvCache& kv, const AttentionRows& rows, float* out, int64_t ldo, uint8_t* scratch);
+  // The same in two steps, for long contexts: the states [rows * group] of one segment (those of rows that do not see the
+  // segment are left alone), then the fold of states [segment - first_segment][rows * group].
+  void (*attention_segment)(const KvCache& kv, const AttentionRows& rows, int64_t segment, float* states, uint8_t* scratch);
+  void (*attention_fold)(const KvCache& kv, const AttentionRows& rows, const float* states, float* out, int64_t ldo, uint8_t* scratch);
 
-  // --- sampling.inc -----------------------------------------------------------------------------------------------
-  // Largest logit, its lowest index, log(sum(exp(logit - max))); returns false when a logit is NaN or none is finite.
-  bool (*logits_stats)(const float* logits, int64_t vocab, float* max, int64_t* argmax, float* log_sum_exp);
+  // --- sampling.inc: chunks are of kSamplingChunk logits -------------------------------------------------------------
+  // Returns whether a logit is NaN; chunk_max[i] = the largest logit of chunk i.
+  bool (*chunk_maxima)(const float* logits, int64_t count, float* chunk_max);
+  // Writes the ids i, ascending, with logits[i] >= threshold; returns their number. ids has room for count.
+  int64_t (*ids_at_least)(const float* logits, int64_t count, float threshold, int32_t* ids);
+  // weights[i] = e^(logits[i] - max), chunk_sum[i] = sum of chunk i's weights, in order.
+  void (*exp_weights)(const float* logits, int64_t count, float max, float* weights, double* chunk_sum);
+  // out may be x.
+  void (*divide)(const float* x, int64_t count, float divisor, float* out);
 };
 
 enum class Isa : uint8_t { Portable, Avx2, Avx512 };
 
 bool isa_available(Isa isa);
 Isa best_isa();
+// Precondition: isa_available(isa).
 const KernelTable& kernel_table(Isa isa);
 
 }  // namespace octavo

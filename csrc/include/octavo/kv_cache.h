@@ -5,12 +5,13 @@
 // dimensions: scores of 16 positions grow in one register, no horizontal sums). A tile of V in bf16 is
 // [8 pairs of positions][head_dim][2]. f32: K [head_dim][16], V [16][head_dim].
 //
-// Tail rule: attention reads whole tiles of V and weighs positions past the context with 0, and 0 * NaN is NaN. So the
-// step that writes a tile's first position leaves the positions that it does not fill zeroed.
+// Stale slots: a freed block keeps its old numbers. Attention lets no value of a position past a row's end (or before its
+// window) into the row: scores there are replaced by -inf, and V there is masked or not read. 64 bytes of slack end the
+// memory, since a kernel may load a whole line at V's last dimensions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 
 namespace octavo {
 
@@ -21,18 +22,36 @@ constexpr int64_t kTile = 16;
 struct KvCache {
   KvType type = KvType::BF16;
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, block_size = 16, num_blocks = 0;
-  std::shared_ptr<uint8_t> data;  // zero pages, backed on first touch
+  uint8_t* data = nullptr;  // owned by KvMemory; zero pages, backed on first touch
 
-  int64_t value_bytes() const { return type == KvType::BF16 ? 2 : 4; }
-  int64_t tile_bytes() const { return kTile * head_dim * value_bytes(); }
-  int64_t tiles() const { return block_size / kTile; }
-  int64_t layer_bytes() const { return num_blocks * num_kv_heads * tiles() * tile_bytes(); }  // of K; V the same
-  int64_t total_bytes() const { return 2 * num_layers * layer_bytes(); }
+  [[gnu::always_inline]] int64_t value_bytes() const { return type == KvType::BF16 ? 2 : 4; }
+  [[gnu::always_inline]] int64_t tile_bytes() const { return kTile * head_dim * value_bytes(); }
+  [[gnu::always_inline]] int64_t tiles() const { return block_size / kTile; }
+  [[gnu::always_inline]] int64_t layer_bytes() const { return num_blocks * num_kv_heads * tiles() * tile_bytes(); }  // of K; V the same
+  [[gnu::always_inline]] int64_t total_bytes() const { return 2 * num_layers * layer_bytes(); }
 
-  uint8_t* k_tile(int64_t layer, int64_t block, int64_t kv_head, int64_t tile) const {
-    return data.get() + 2 * layer * layer_bytes() + ((block * num_kv_heads + kv_head) * tiles() + tile) * tile_bytes();
+  [[gnu::always_inline]] uint8_t* k_tile(int64_t layer, int64_t block, int64_t kv_head, int64_t tile) const {
+    return data + 2 * layer * layer_bytes() + ((block * num_kv_heads + kv_head) * tiles() + tile) * tile_bytes();
   }
-  uint8_t* v_tile(int64_t layer, int64_t block, int64_t kv_head, int64_t tile) const { return k_tile(layer, block, kv_head, tile) + layer_bytes(); }
+  [[gnu::always_inline]] uint8_t* v_tile(int64_t layer, int64_t block, int64_t kv_head, int64_t tile) const {
+    return k_tile(layer, block, kv_head, tile) + layer_bytes();
+  }
+};
+
+// The memory behind a KvCache: an anonymous mapping, so that blocks that were never used cost nothing.
+class KvMemory {
+ public:
+  // Throws std::invalid_argument on sizes that make no cache, std::bad_alloc when the system will not map it.
+  explicit KvMemory(KvCache shape);
+  ~KvMemory();
+  KvMemory(const KvMemory&) = delete;
+  KvMemory& operator=(const KvMemory&) = delete;
+
+  const KvCache& cache() const { return cache_; }
+
+ private:
+  KvCache cache_;
+  size_t mapped_bytes_ = 0;
 };
 
 }  // namespace octavo

@@ -1,10 +1,9 @@
 // A weight matrix [n, k] re-laid for the products: panels of 16 output channels, K in small runs, one contiguous stream.
 //
-// Panel p holds channels 16p .. 16p + 15 (missing ones are zero). Quantised kinds store, per panel and group of K:
-//   the quants, K in quads: for each quad of 4 consecutive k, 16 channels x 4 bytes (a 64-byte line of int8 dot operands;
-//   4-bit kinds put quad j in the low and quad j + half in the high nibbles of one line), then 16 scales, then 16 minima
-//   where the kind has them. A value is scale * (q - zero) + minimum, q unsigned, `zero` fixed for the kind.
-// bf16: pairs of k, 16 channels x 2. f16, f32: one k after another, 16 channels each.
+// Panel p holds channels 16p .. 16p + 15; missing ones are zero. The value that each element stands for is the file's.
+//   f32, f16: one k after another, 16 channels each.
+//   bf16: pairs of k (k odd: the last pair is filled with zero), 16 channels x 2.
+//   quantised kinds: the file's blocks one after another, each block of all 16 channels at once: see QuantLayout.
 //
 // The layout is the same on every ISA, so a packed matrix may be cached on disk and shared.
 #pragma once
@@ -20,11 +19,67 @@ namespace octavo {
 class ThreadPool;
 
 constexpr int64_t kPanel = 16;  // output channels a panel
+constexpr int64_t kGroup = 32;  // values of K that share one scale of the activations
+
+// A block of a quantised panel: a header, then the quants of `groups` groups of 32 values of K. A value is
+// scale * (q - zero) + minimum, q unsigned with `bits` bits.
+//
+// Header, kinds of one group: 16 f16 scales (, 16 f16 minima).
+// Header, kinds of 8 groups (K-quants): 16 f16 super-scales d (, 16 f16 super-minima, sign turned), then for each group
+// 16 u8 scales and 16 u8 minima, both in units of the super ones; Q6_K: 16 i8 scales of the group's first 16 values and
+// 16 of its last 16, and no minima.
+//
+// Quants of a group: K in quads (4 consecutive k). A line is 64 bytes: 16 channels x the 4 values of a quad, which is one
+// operand of an int8 dot product. 8 bits: 8 lines. Fewer: 4 lines, line j with the low four bits of quad j in its low and
+// of quad j + 4 in its high nibbles; 5 bits: then 1 line whose bit j is the fifth bit of quad j; 6 bits: then 2 lines,
+// bits 2j, 2j + 1 of which are the upper bits of quad j (first line) and of quad j + 4 (second line).
+struct QuantLayout {
+  int bits;
+  int zero;
+  bool has_minima;
+  int64_t groups;  // a block
+
+  constexpr bool has_halves() const { return bits == 6; }  // a scale for 16 values instead of 32
+  constexpr int64_t block_values() const { return groups * kGroup; }
+  constexpr int64_t super_bytes() const { return has_minima ? 64 : 32; }
+  constexpr int64_t header_bytes() const { return super_bytes() + (groups > 1 ? groups * 32 : 0); }
+  constexpr int64_t group_bytes() const { return bits * 64; }
+  constexpr int64_t block_bytes() const { return header_bytes() + groups * group_bytes(); }
+};
+
+constexpr bool is_quantised(Format format) { return format_info(format).block_values > 1; }
+
+constexpr QuantLayout quant_layout(Format format) {
+  switch (format) {
+    case Format::Q4_0: return {4, 8, false, 1};
+    case Format::Q4_1: return {4, 0, true, 1};
+    case Format::Q5_0: return {5, 16, false, 1};
+    case Format::Q5_1: return {5, 0, true, 1};
+    case Format::Q8_0: return {8, 128, false, 1};
+    case Format::Q4_K: return {4, 0, true, 8};
+    case Format::Q5_K: return {5, 0, true, 8};
+    case Format::Q6_K: return {6, 32, false, 8};
+    default: return {};
+  }
+}
 
 // What a product reads of its other operand: prepared once a row, shared by all products that read the row.
-//   F32: the row itself. BF16: the row rounded. Q8: int8 in groups of 32 values, each group with its float scale and the
-//   sum of its quants (for the minima and zeros).
+//   F32: the row itself. BF16: the row rounded to nearest even. Q8: ActGroups. A NaN or infinity of the row is NaN here, and
+//   so it is in every product of the row.
 enum class ActKind : uint8_t { F32, BF16, Q8 };
+
+constexpr ActKind act_kind(Format format) {
+  return is_quantised(format) ? ActKind::Q8 : format == Format::BF16 ? ActKind::BF16 : ActKind::F32;
+}
+
+// 32 values of a row, scale * quants[i] each, |quants[i]| <= 127.
+struct ActGroup {
+  int8_t quants[kGroup];
+  float scale;       // largest magnitude / 127; NaN, with quants of zero, when the group is not finite
+  float scaled_sum;  // scale * (sums[0] + sums[1])
+  int16_t sums[2];   // of the first and last 16 quants
+};
+static_assert(sizeof(ActGroup) == 44);
 
 struct PackedMatrix {
   Format format;          // of the file

@@ -1,0 +1,81 @@
+#include "octavo/attention_plan.h"
+
+#include <algorithm>
+
+#include "octavo/thread_pool.h"
+
+namespace octavo {
+
+AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t group, int64_t window, int threads) : group_size_(group), window_(window) {
+  const int64_t rows_per_group = std::max<int64_t>(1, kMaxVectors / group);
+  for (int64_t r = 0; r < batch.num_rows; ++r) {
+    for (int64_t token = batch.query_start[r]; token < batch.query_start[r + 1]; token += rows_per_group) {
+      const int64_t rows = std::min<int64_t>(rows_per_group, batch.query_start[r + 1] - token);
+      groups_.push_back({token, rows, batch.positions[token], batch.block_table + r * batch.table_width, 0});
+    }
+  }
+  // With plenty of pieces for every thread, contexts need no splitting.
+  const bool may_split = threads > 1 && static_cast<int64_t>(groups_.size()) * kv.num_kv_heads < 4 * threads;
+  int64_t state_floats = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const AttentionRows rows = rows_of(kv, groups_[g], {}, 0);
+    const int64_t segments = rows.last_segment() - rows.first_segment() + 1;
+    const int64_t floats = kv.num_kv_heads * segments * rows.rows * group * attention_state_floats(kv.head_dim);
+    if (may_split && segments > 1 && (state_floats + floats) * 4 <= kSplitBytes) {
+      groups_[g].states = state_floats;
+      state_floats += floats;
+      split_.push_back(g);
+      for (int64_t s = rows.first_segment(); s <= rows.last_segment(); ++s) pieces_.push_back({g, s, rows.rows * kSegment});
+    } else {
+      pieces_.push_back({g, kWhole, rows.rows * (rows.start + rows.rows - rows.first_position(0))});
+    }
+  }
+  std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
+}
+
+AttentionRows AttentionPlan::rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t kv_head) const {
+  const int64_t ldq = group_size_ * kv.num_kv_heads * kv.head_dim;
+  return {.layer = layer.layer,
+          .kv_head = kv_head,
+          .q = layer.q == nullptr ? nullptr : layer.q + group.token * ldq,
+          .ldq = ldq,
+          .group = group_size_,
+          .rows = group.rows,
+          .start = group.start,
+          .block_table = group.block_table,
+          .scale = layer.scale,
+          .window = window_};
+}
+
+int64_t AttentionPlan::states_offset(const KvCache& kv, const Group& group, const AttentionRows& rows) const {
+  const int64_t segments = rows.last_segment() - rows.first_segment() + 1;
+  return group.states + rows.kv_head * segments * rows.rows * group_size_ * attention_state_floats(kv.head_dim);
+}
+
+void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, std::atomic<int64_t>& next, uint8_t* scratch,
+                         float* states) const {
+  const int64_t count = static_cast<int64_t>(pieces_.size()) * kv.num_kv_heads;
+  for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+    const Piece& piece = pieces_[static_cast<size_t>(i / kv.num_kv_heads)];
+    const Group& group = groups_[piece.group];
+    const AttentionRows rows = rows_of(kv, group, layer, i % kv.num_kv_heads);
+    if (piece.segment == kWhole) {
+      kernels.attention(kv, rows, layer.out + group.token * rows.ldq, rows.ldq, scratch);
+    } else {
+      const int64_t set = rows.rows * group_size_ * attention_state_floats(kv.head_dim);
+      kernels.attention_segment(kv, rows, piece.segment, states + states_offset(kv, group, rows) + (piece.segment - rows.first_segment()) * set, scratch);
+    }
+  }
+}
+
+void AttentionPlan::fold(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int thread, int threads, uint8_t* scratch,
+                         const float* states) const {
+  const Range share = share_of(static_cast<int64_t>(split_.size()) * kv.num_kv_heads, thread, threads);
+  for (int64_t i = share.begin; i < share.end; ++i) {
+    const Group& group = groups_[split_[static_cast<size_t>(i / kv.num_kv_heads)]];
+    const AttentionRows rows = rows_of(kv, group, layer, i % kv.num_kv_heads);
+    kernels.attention_fold(kv, rows, states + states_offset(kv, group, rows), layer.out + group.token * rows.ldq, rows.ldq, scratch);
+  }
+}
+
+}  // namespace octavo

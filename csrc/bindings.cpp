@@ -1,0 +1,399 @@
+// The Python module octavo.backends.native._native. All that comes from Python is checked here: dtypes and layout by the
+// argument types (nothing is converted silently), sizes and ids by hand; after that the library trusts its arguments.
+// std::invalid_argument becomes ValueError. Every call that computes releases the GIL.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "octavo/batch.h"
+#include "octavo/device.h"
+#include "octavo/eager.h"
+#include "octavo/program.h"
+#include "octavo/rotary.h"
+#include "octavo/sampler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace octavo {
+namespace {
+
+template <class T, size_t N>
+using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+using Floats = Array<const float, 1>;
+using Matrix = Array<const float, 2>;
+using MatrixOut = Array<float, 2>;
+using Ints = Array<const int32_t, 1>;
+using Longs = Array<const int64_t, 1>;
+using Unsigned = Array<const uint64_t, 1>;
+
+void must(bool holds, const std::string& message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+template <class A>
+int64_t rows_of(const A& array) {
+  return static_cast<int64_t>(array.shape(0));
+}
+template <class A>
+int64_t width_of(const A& array) {
+  return static_cast<int64_t>(array.shape(1));
+}
+
+template <class A, class B>
+bool is_same_shape(const A& a, const B& b) {
+  return rows_of(a) == rows_of(b) && width_of(a) == width_of(b);
+}
+
+Format format_of(const std::string& label) {
+  for (int i = 0; i <= static_cast<int>(Format::Q6_K); ++i) {
+    if (label == format_info(static_cast<Format>(i)).label) return static_cast<Format>(i);
+  }
+  throw std::invalid_argument("unknown format " + label);
+}
+
+Isa isa_of(const std::string& name) {
+  for (const Isa isa : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
+    if (isa_available(isa) && name == kernel_table(isa).isa) return isa;
+  }
+  throw std::invalid_argument("this CPU has no instruction set " + name);
+}
+
+Activation activation_of(const std::string& name) {
+  if (name == "silu") return Activation::Silu;
+  if (name == "gelu_tanh") return Activation::GeluTanh;
+  throw std::invalid_argument("unknown activation " + name + "; known: silu, gelu_tanh");
+}
+
+RowSpace row_space_of(const std::string& name) {
+  must(name == "T" || name == "S", "rows are T (tokens) or S (samples)");
+  return name == "T" ? RowSpace::Tokens : RowSpace::Samples;
+}
+
+int64_t window_of(std::optional<int64_t> window) {
+  must(!window || *window > 0, "a window must be at least 1");
+  return window.value_or(std::numeric_limits<int64_t>::max());
+}
+
+Rotary rotary_of(const Array<const double, 1>& frequencies, double factor, bool interleaved) {
+  return {std::vector<double>(frequencies.data(), frequencies.data() + frequencies.size()), factor, interleaved};
+}
+
+Vector vector_of(const Floats& array) { return std::make_shared<const std::vector<float>>(array.data(), array.data() + array.size()); }
+
+Batch batch_of(const Ints& token_ids, const Ints& positions, const Ints& query_start, const Ints& context_len, const Array<const int32_t, 2>& block_table,
+               const Longs& slot_mapping, const Ints& sample_rows) {
+  Batch batch;
+  batch.num_tokens = rows_of(token_ids);
+  batch.num_rows = rows_of(context_len);
+  batch.num_samples = rows_of(sample_rows);
+  batch.table_width = width_of(block_table);
+  must(rows_of(positions) == batch.num_tokens && rows_of(slot_mapping) == batch.num_tokens, "positions and slot_mapping must have one entry a token");
+  must(rows_of(query_start) == batch.num_rows + 1 && rows_of(block_table) == batch.num_rows, "query_start and block_table must fit the number of rows");
+  batch.token_ids = token_ids.data();
+  batch.positions = positions.data();
+  batch.query_start = query_start.data();
+  batch.context_len = context_len.data();
+  batch.block_table = block_table.data();
+  batch.slot_mapping = slot_mapping.data();
+  batch.sample_rows = sample_rows.data();
+  return batch;
+}
+
+KvCache shape_of(const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t block_size, int64_t num_blocks) {
+  must(dtype == "bf16" || dtype == "f32", "KV memory is bf16 or f32");
+  KvCache shape;
+  shape.type = dtype == "bf16" ? KvType::BF16 : KvType::F32;
+  shape.num_layers = num_layers;
+  shape.num_kv_heads = num_kv_heads;
+  shape.head_dim = head_dim;
+  shape.block_size = block_size;
+  shape.num_blocks = num_blocks;
+  return shape;
+}
+
+void check_layer(const KvCache& kv, int64_t layer) { must(layer >= 0 && layer < kv.num_layers, "the layer is not in the KV memory"); }
+
+// --- one verb at a time --------------------------------------------------------------------------------------------
+
+std::shared_ptr<PackedMatrix> pack(Device& device, const std::string& label, int64_t n, int64_t k, const Array<const uint8_t, 1>& data) {
+  const Format format = format_of(label);
+  must(n > 0 && k > 0 && n <= int64_t{1} << 31 && k <= int64_t{1} << 31, "a matrix has at least one row and one column");
+  nb::gil_scoped_release release;
+  return std::make_shared<PackedMatrix>(pack_matrix(format, n, k, data.data(), data.size(), device.pool));
+}
+
+void embed(Device& device, const PackedMatrix& weight, const Ints& ids, const MatrixOut& out) {
+  must(rows_of(out) == rows_of(ids) && width_of(out) == weight.k, "embed: out must be [ids, k]");
+  check_ids("token id", ids.data(), rows_of(ids), weight.n);
+  nb::gil_scoped_release release;
+  eager::embed(device, weight, ids.data(), rows_of(ids), out.data());
+}
+
+void rms_norm(Device& device, const Matrix& x, const Floats& weight, float eps, const MatrixOut& out) {
+  const auto size = static_cast<int64_t>(weight.size());
+  must(is_same_shape(x, out) && size > 0 && width_of(x) % size == 0, "rms_norm: x and out must be [T, G * len(weight)]");
+  nb::gil_scoped_release release;
+  eager::rms_norm(device, x.data(), rows_of(x), width_of(x) / size, size, weight.data(), eps, out.data());
+}
+
+void linear(Device& device, const PackedMatrix& weight, const Matrix& x, const std::optional<Floats>& bias, const MatrixOut& out) {
+  must(width_of(x) == weight.k && rows_of(out) == rows_of(x) && width_of(out) == weight.n, "linear: x must be [T, k] and out [T, n]");
+  must(!bias || static_cast<int64_t>(bias->size()) == weight.n, "linear: the bias must be [n]");
+  nb::gil_scoped_release release;
+  eager::linear(device, weight, x.data(), rows_of(x), bias ? bias->data() : nullptr, out.data());
+}
+
+void rope(Device& device, const Matrix& x, const Ints& positions, const Array<const double, 1>& frequencies, double factor, bool interleaved,
+          int64_t head_dim, const MatrixOut& out) {
+  const Rotary rotary = rotary_of(frequencies, factor, interleaved);
+  must(is_same_shape(x, out) && rows_of(positions) == rows_of(x), "rope: x and out must be [T, H * head_dim], positions [T]");
+  must(head_dim > 0 && width_of(x) % head_dim == 0 && 2 * rotary.pairs() <= head_dim, "rope: x must be heads of head_dim, and the rotary part within a head");
+  nb::gil_scoped_release release;
+  eager::rope(device, rotary, x.data(), positions.data(), rows_of(x), width_of(x) / head_dim, head_dim, out.data());
+}
+
+void store_kv(Device& device, const KvMemory& memory, int64_t layer, const Matrix& k, const Matrix& v, const Longs& slots) {
+  const KvCache& kv = memory.cache();
+  check_layer(kv, layer);
+  must(is_same_shape(k, v) && rows_of(k) == rows_of(slots) && width_of(k) == kv.num_kv_heads * kv.head_dim, "store_kv: k and v must be [T, kv_heads * head_dim]");
+  for (size_t i = 0; i < slots.size(); ++i) must(slots.data()[i] >= 0 && slots.data()[i] < kv.num_blocks * kv.block_size, "store_kv: a slot is out of range");
+  nb::gil_scoped_release release;
+  eager::store_kv(device, kv, layer, k.data(), v.data(), rows_of(k), slots.data());
+}
+
+void attention(Device& device, const KvMemory& memory, int64_t layer, const Matrix& q, float scale, std::optional<int64_t> window, const Ints& token_ids,
+               const Ints& positions, const Ints& query_start, const Ints& context_len, const Array<const int32_t, 2>& block_table,
+               const Longs& slot_mapping, const Ints& sample_rows, const MatrixOut& out) {
+  const KvCache& kv = memory.cache();
+  check_layer(kv, layer);
+  const Batch batch = batch_of(token_ids, positions, query_start, context_len, block_table, slot_mapping, sample_rows);
+  check_batch(batch, kv);
+  const int64_t vectors = kv.num_kv_heads * kv.head_dim;
+  must(is_same_shape(q, out) && rows_of(q) == batch.num_tokens && width_of(q) > 0 && width_of(q) % vectors == 0, "attention: q must be [T, H * head_dim]");
+  must(width_of(q) / vectors <= kMaxVectors, "attention: at most 32 query heads a KV head");
+  const int64_t positions_seen = window_of(window);
+  nb::gil_scoped_release release;
+  eager::attention(device, kv, layer, batch, width_of(q) / vectors, q.data(), scale, positions_seen, out.data());
+}
+
+void gated(Device& device, const Matrix& gate, const Matrix& up, const std::string& activation, const MatrixOut& out) {
+  must(is_same_shape(gate, up) && is_same_shape(gate, out), "gated: shapes must agree");
+  const Activation which = activation_of(activation);
+  nb::gil_scoped_release release;
+  eager::gated(device, which, gate.data(), up.data(), rows_of(gate), width_of(gate), out.data());
+}
+
+void add(Device& device, const Matrix& x, const Matrix& y, const MatrixOut& out) {
+  must(is_same_shape(x, y) && is_same_shape(x, out), "add: shapes must agree");
+  nb::gil_scoped_release release;
+  eager::add(device, x.data(), y.data(), static_cast<int64_t>(x.size()), out.data());
+}
+
+// --- programs ------------------------------------------------------------------------------------------------------
+
+// Collects tensors and operations; Program checks them.
+struct ProgramBuilder {
+  std::vector<Tensor> tensors;
+  std::vector<Operation> operations;
+
+  TensorId tensor(const std::string& rows, int64_t row_bytes) {
+    tensors.push_back({row_space_of(rows), row_bytes});
+    return static_cast<TensorId>(tensors.size()) - 1;
+  }
+  TensorId operand(const std::string& rows, const PackedMatrix& weight) { return tensor(rows, static_cast<int64_t>(act_row_bytes(weight.act, weight.k))); }
+
+  // Every id must be of a tensor; kNone where `may_lack` says so.
+  TensorId known(TensorId id, bool may_lack = false) const {
+    must((may_lack && id == kNone) || (id >= 0 && id < static_cast<TensorId>(tensors.size())), "there is no such tensor");
+    return id;
+  }
+  std::shared_ptr<Program> build(std::shared_ptr<Device> device, const KvCache& kv, TensorId output, int64_t max_tokens, int64_t max_samples) const {
+    return std::make_shared<Program>(std::move(device), kv, tensors, operations, known(output), max_tokens, max_samples);
+  }
+};
+
+nb::object run_program(nb::object self, const Ints& token_ids, const Ints& positions, const Ints& query_start, const Ints& context_len,
+                       const Array<const int32_t, 2>& block_table, const Longs& slot_mapping, const Ints& sample_rows) {
+  auto& program = nb::cast<Program&>(self);
+  const Batch batch = batch_of(token_ids, positions, query_start, context_len, block_table, slot_mapping, sample_rows);
+  const float* logits;
+  {
+    nb::gil_scoped_release release;
+    logits = program.run(batch);
+  }
+  const size_t shape[2] = {static_cast<size_t>(batch.num_samples), static_cast<size_t>(program.output_width())};
+  return nb::cast(nb::ndarray<nb::numpy, const float, nb::ndim<2>>(logits, 2, shape, self));
+}
+
+// --- sampling ------------------------------------------------------------------------------------------------------
+
+void check_lists(const char* what, const Ints& start, size_t values, int64_t rows) {
+  must(rows_of(start) == rows + 1 && start.data()[0] == 0 && start.data()[rows] == static_cast<int64_t>(values), std::string(what) + "_start must be [S + 1], from 0 to the number of entries");
+  for (int64_t r = 0; r < rows; ++r) must(start.data()[r] <= start.data()[r + 1], std::string(what) + "_start must not fall");
+}
+
+void sample(Sampler& sampler, const Matrix& logits, const Floats& temperature, const Ints& top_k, const Floats& top_p, const Floats& min_p,
+            const Floats& repetition_penalty, const Floats& presence_penalty, const Floats& frequency_penalty, const Unsigned& seed,
+            const Unsigned& position, const Ints& num_logprobs, const Ints& banned_start, const Ints& banned_ids, const Ints& bias_start,
+            const Ints& bias_ids, const Floats& bias_values, const Ints& seen_start, const Ints& seen_ids, const Ints& seen_counts,
+            const Array<int32_t, 1>& token_ids, const Array<bool, 1>& is_nan, const Array<float, 1>& logprob, const Array<int32_t, 1>& rank,
+            const Array<int32_t, 2>& top_ids, const MatrixOut& top_logprobs) {
+  const int64_t rows = rows_of(logits), vocab = width_of(logits);
+  must(vocab > 0 && vocab < int64_t{1} << 31, "sample: the vocabulary is empty or too large");
+  for (const auto* a : {&temperature, &top_p, &min_p, &repetition_penalty, &presence_penalty, &frequency_penalty}) must(rows_of(*a) == rows, "sample: parameters must be [S]");
+  must(rows_of(top_k) == rows && rows_of(num_logprobs) == rows && rows_of(seed) == rows && rows_of(position) == rows, "sample: parameters must be [S]");
+  check_lists("banned", banned_start, banned_ids.size(), rows);
+  check_lists("bias", bias_start, bias_ids.size(), rows);
+  check_lists("seen", seen_start, seen_ids.size(), rows);
+  must(bias_values.size() == bias_ids.size() && seen_counts.size() == seen_ids.size(), "sample: bias_values and seen_counts must fit their ids");
+  for (const auto* ids : {&banned_ids, &bias_ids, &seen_ids}) check_ids("token id", ids->data(), rows_of(*ids), vocab);
+  must(rows_of(token_ids) == rows && rows_of(is_nan) == rows && rows_of(logprob) == rows && rows_of(rank) == rows, "sample: results must be [S]");
+  must(rows_of(top_ids) == rows && is_same_shape(top_ids, top_logprobs), "sample: top_ids and top_logprobs must be [S, K]");
+  for (int64_t r = 0; r < rows; ++r) must(num_logprobs.data()[r] <= width_of(top_ids), "sample: num_logprobs is more than K");
+  const SamplingBatch how{.temperature = temperature.data(),
+                          .top_p = top_p.data(),
+                          .min_p = min_p.data(),
+                          .repetition_penalty = repetition_penalty.data(),
+                          .presence_penalty = presence_penalty.data(),
+                          .frequency_penalty = frequency_penalty.data(),
+                          .top_k = top_k.data(),
+                          .num_logprobs = num_logprobs.data(),
+                          .seed = seed.data(),
+                          .position = position.data(),
+                          .banned_start = banned_start.data(),
+                          .banned_ids = banned_ids.data(),
+                          .bias_start = bias_start.data(),
+                          .bias_ids = bias_ids.data(),
+                          .bias_values = bias_values.data(),
+                          .seen_start = seen_start.data(),
+                          .seen_ids = seen_ids.data(),
+                          .seen_counts = seen_counts.data()};
+  const Sampled result{token_ids.data(), is_nan.data(), logprob.data(), rank.data(), width_of(top_ids), top_ids.data(), top_logprobs.data()};
+  nb::gil_scoped_release release;
+  sampler.sample(logits.data(), rows, vocab, how, result);
+}
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const Isa isa : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
+    if (isa_available(isa)) names.emplace_back(kernel_table(isa).isa);
+  }
+  return names;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  using P = std::shared_ptr<const PackedMatrix>;
+  m.def("available_isas", available_isas);
+  m.def("usable_cpus", usable_cpus);
+
+  nb::class_<PackedMatrix>(m, "Matrix")
+      .def_prop_ro("shape", [](const PackedMatrix& w) { return nb::make_tuple(w.n, w.k); })
+      .def_prop_ro("num_bytes", [](const PackedMatrix& w) { return w.num_bytes; })
+      .def_prop_ro("operand", [](const PackedMatrix& w) { return w.act == ActKind::F32 ? "f32" : w.act == ActKind::BF16 ? "bf16" : "q8"; });
+
+  nb::class_<KvCache>(m, "KVShape").def("__init__",
+                                        [](KvCache* self, const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t block_size,
+                                           int64_t num_blocks) { new (self) KvCache(shape_of(dtype, num_layers, num_kv_heads, head_dim, block_size, num_blocks)); });
+  nb::class_<KvMemory>(m, "KVMemory").def(nb::init<KvCache>());
+
+  nb::class_<Device>(m, "Device")
+      .def("__init__",
+           [](Device* self, int threads, const std::string& isa) {
+             must(threads >= 1 && threads <= 1024, "threads must lie in 1..1024");
+             new (self) Device(threads, isa_of(isa));
+           })
+      .def_prop_ro("threads", [](const Device& device) { return device.pool.size(); })
+      .def_prop_ro("isa", [](const Device& device) { return device.kernels.isa; })
+      .def("pack", pack, "format"_a, "n"_a, "k"_a, "data"_a.noconvert())
+      .def("embed", embed, "weight"_a, "ids"_a.noconvert(), "out"_a.noconvert())
+      .def("rms_norm", rms_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "out"_a.noconvert())
+      .def("linear", linear, "weight"_a, "x"_a.noconvert(), "bias"_a.noconvert().none(), "out"_a.noconvert())
+      .def("rope", rope, "x"_a.noconvert(), "positions"_a.noconvert(), "frequencies"_a.noconvert(), "factor"_a, "interleaved"_a, "head_dim"_a,
+           "out"_a.noconvert())
+      .def("store_kv", store_kv, "kv"_a, "layer"_a, "k"_a.noconvert(), "v"_a.noconvert(), "slots"_a.noconvert())
+      .def("attention", attention, "kv"_a, "layer"_a, "q"_a.noconvert(), "scale"_a, "window"_a.none(), "token_ids"_a.noconvert(),
+           "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(), "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(),
+           "sample_rows"_a.noconvert(), "out"_a.noconvert())
+      .def("gated", gated, "gate"_a.noconvert(), "up"_a.noconvert(), "activation"_a, "out"_a.noconvert())
+      .def("add", add, "x"_a.noconvert(), "y"_a.noconvert(), "out"_a.noconvert());
+
+  nb::class_<ProgramBuilder>(m, "ProgramBuilder")
+      .def(nb::init<>())
+      .def("tensor", &ProgramBuilder::tensor, "rows"_a, "row_bytes"_a)
+      .def("operand", &ProgramBuilder::operand, "rows"_a, "weight"_a)
+      .def("embed", [](ProgramBuilder& b, TensorId out, P weight) { b.operations.push_back(EmbedOp{b.known(out), std::move(weight)}); })
+      .def("angles",
+           [](ProgramBuilder& b, TensorId out, const Array<const double, 1>& frequencies, double factor) {
+             b.operations.push_back(AnglesOp{b.known(out), rotary_of(frequencies, factor, false)});
+           })
+      .def("take_rows", [](ProgramBuilder& b, TensorId out, TensorId x) { b.operations.push_back(TakeRowsOp{b.known(out), b.known(x)}); })
+      .def("rms_norm",
+           [](ProgramBuilder& b, TensorId out, TensorId x, const Floats& weight, float eps) {
+             b.operations.push_back(RmsNormOp{b.known(out), b.known(x), vector_of(weight), eps});
+           })
+      .def("prepare", [](ProgramBuilder& b, TensorId out, TensorId x, const PackedMatrix& weight) { b.operations.push_back(PrepareOp{b.known(out), b.known(x), weight.act}); })
+      .def(
+          "linear",
+          [](ProgramBuilder& b, TensorId out, TensorId operand, P weight, const std::optional<Floats>& bias, std::optional<TensorId> residual) {
+            b.operations.push_back(
+                LinearOp{b.known(out), b.known(operand), std::move(weight), bias ? vector_of(*bias) : nullptr, b.known(residual.value_or(kNone), true)});
+          },
+          "out"_a, "operand"_a, "weight"_a, "bias"_a.none(), "residual"_a.none())
+      .def("rope",
+           [](ProgramBuilder& b, TensorId out, TensorId x, TensorId angles, int64_t head_dim, bool interleaved) {
+             b.operations.push_back(RopeOp{b.known(out), b.known(x), b.known(angles), head_dim, interleaved});
+           })
+      .def("store_kv", [](ProgramBuilder& b, TensorId k, TensorId v, int64_t layer) { b.operations.push_back(StoreKvOp{b.known(k), b.known(v), layer}); })
+      .def(
+          "attention",
+          [](ProgramBuilder& b, TensorId out, TensorId q, int64_t layer, float scale, std::optional<int64_t> window) {
+            b.operations.push_back(AttentionOp{b.known(out), b.known(q), layer, scale, window_of(window)});
+          },
+          "out"_a, "q"_a, "layer"_a, "scale"_a, "window"_a.none())
+      .def("gated",
+           [](ProgramBuilder& b, TensorId out, TensorId gate, TensorId up, const std::string& activation) {
+             b.operations.push_back(GatedOp{b.known(out), b.known(gate), b.known(up), activation_of(activation)});
+           })
+      .def("add", [](ProgramBuilder& b, TensorId out, TensorId x, TensorId y) { b.operations.push_back(AddOp{b.known(out), b.known(x), b.known(y)}); })
+      .def(
+          "build",
+          [](const ProgramBuilder& b, std::shared_ptr<Device> device, const KvMemory& kv, TensorId output, int64_t max_tokens, int64_t max_samples) {
+            return b.build(std::move(device), kv.cache(), output, max_tokens, max_samples);
+          },
+          "device"_a, "kv"_a, "output"_a, "max_tokens"_a, "max_samples"_a, nb::keep_alive<0, 3>())
+      .def(
+          "measure",
+          [](const ProgramBuilder& b, std::shared_ptr<Device> device, const KvCache& kv, TensorId output, int64_t max_tokens, int64_t max_samples) {
+            return b.build(std::move(device), kv, output, max_tokens, max_samples)->num_bytes();
+          },
+          "device"_a, "kv"_a, "output"_a, "max_tokens"_a, "max_samples"_a);
+
+  nb::class_<Program>(m, "Program")
+      .def_prop_ro("num_bytes", &Program::num_bytes)
+      .def_prop_ro("num_regions", &Program::num_regions)
+      .def("run", run_program, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(),
+           "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(), "sample_rows"_a.noconvert());
+
+  nb::class_<Sampler>(m, "Sampler")
+      .def(nb::init<std::shared_ptr<Device>>())
+      .def("sample", sample, "logits"_a.noconvert(), "temperature"_a.noconvert(), "top_k"_a.noconvert(), "top_p"_a.noconvert(), "min_p"_a.noconvert(),
+           "repetition_penalty"_a.noconvert(), "presence_penalty"_a.noconvert(), "frequency_penalty"_a.noconvert(), "seed"_a.noconvert(),
+           "position"_a.noconvert(), "num_logprobs"_a.noconvert(), "banned_start"_a.noconvert(), "banned_ids"_a.noconvert(), "bias_start"_a.noconvert(),
+           "bias_ids"_a.noconvert(), "bias_values"_a.noconvert(), "seen_start"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert(),
+           "token_ids"_a.noconvert(), "is_nan"_a.noconvert(), "logprob"_a.noconvert(), "rank"_a.noconvert(), "top_ids"_a.noconvert(),
+           "top_logprobs"_a.noconvert());
+}
+
+}  // namespace octavo

@@ -1,0 +1,91 @@
+#include "octavo/eager.h"
+
+#include <atomic>
+#include <vector>
+
+#include "octavo/attention_plan.h"
+
+namespace octavo::eager {
+namespace {
+
+// Calls f(first row, number of rows) for each thread's share.
+template <class F>
+void share_rows(Device& device, int64_t rows, F&& f) {
+  device.pool.run([&](int thread, int threads) {
+    const Range share = share_of(rows, thread, threads);
+    if (share.begin < share.end) f(share.begin, share.end - share.begin);
+  });
+}
+
+}  // namespace
+
+void embed(Device& device, const PackedMatrix& weight, const int32_t* ids, int64_t rows, float* out) {
+  share_rows(device, rows, [&](int64_t r, int64_t n) { device.kernels.embed(weight, ids + r, n, out + r * weight.k, weight.k); });
+}
+
+void rms_norm(Device& device, const float* x, int64_t rows, int64_t groups, int64_t width, const float* weight, float eps, float* out) {
+  const int64_t ld = groups * width;
+  share_rows(device, rows, [&](int64_t r, int64_t n) { device.kernels.rms_norm(x + r * ld, ld, n, groups, width, weight, eps, out + r * ld, ld); });
+}
+
+void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, const float* bias, float* out) {
+  const auto act_bytes = static_cast<int64_t>(act_row_bytes(weight.act, weight.k));
+  std::vector<uint8_t> act(static_cast<size_t>(rows * act_bytes));
+  device.pool.run([&](int thread, int threads) {
+    const Range share = share_of(rows, thread, threads);
+    device.kernels.prepare_act(weight.act, x + share.begin * weight.k, weight.k, share.end - share.begin, weight.k, act.data() + share.begin * act_bytes);
+    device.pool.barrier();
+    const Range panels = share_of(weight.panels(), thread, threads);
+    if (rows > 0 && panels.begin < panels.end) {
+      device.kernels.linear(weight, act.data(), rows, bias, nullptr, out, weight.n, panels.begin, panels.end);
+    }
+  });
+}
+
+void rope(Device& device, const Rotary& rotary, const float* x, const int32_t* positions, int64_t rows, int64_t heads, int64_t head_dim, float* out) {
+  const int64_t ld = heads * head_dim, dim = 2 * rotary.pairs();
+  std::vector<float> angles(static_cast<size_t>(rows * dim));
+  share_rows(device, rows, [&](int64_t r, int64_t n) {
+    float* table = angles.data() + r * dim;
+    rotary.fill(positions + r, n, table);
+    device.kernels.rope(x + r * ld, ld, n, heads, head_dim, dim, rotary.interleaved, table, table + dim / 2, dim, out + r * ld, ld);
+  });
+}
+
+void store_kv(Device& device, const KvCache& kv, int64_t layer, const float* k, const float* v, int64_t rows, const int64_t* slots) {
+  const int64_t ld = kv.num_kv_heads * kv.head_dim;
+  share_rows(device, rows, [&](int64_t r, int64_t n) { device.kernels.store_kv(kv, layer, k + r * ld, ld, v + r * ld, ld, n, slots + r); });
+}
+
+void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t group, const float* q, float scale, int64_t window,
+               float* out) {
+  const int threads = device.pool.size();
+  const AttentionPlan plan(batch, kv, group, window, threads);
+  const AttentionPlan::Layer work{layer, q, out, scale};
+  std::vector<uint8_t> scratch(static_cast<size_t>(threads * kAttentionScratchBytes));
+  std::vector<float> states(plan.is_split() ? kSplitBytes / 4 : 0);
+  std::atomic<int64_t> next{0};
+  device.pool.run([&](int thread, int count) {
+    uint8_t* own = scratch.data() + thread * kAttentionScratchBytes;
+    plan.work(device.kernels, kv, work, next, own, states.data());
+    if (plan.is_split()) {
+      device.pool.barrier();
+      plan.fold(device.kernels, kv, work, thread, count, own, states.data());
+    }
+  });
+}
+
+void gated(Device& device, Activation activation, const float* gate, const float* up, int64_t rows, int64_t width, float* out) {
+  share_rows(device, rows, [&](int64_t r, int64_t n) {
+    device.kernels.gated(activation, gate + r * width, width, up + r * width, width, n, width, out + r * width, width);
+  });
+}
+
+void add(Device& device, const float* x, const float* y, int64_t count, float* out) {
+  device.pool.run([&](int thread, int threads) {
+    const Range share = share_of(count, thread, threads, kTile);
+    device.kernels.add(x + share.begin, y + share.begin, share.end - share.begin, out + share.begin);
+  });
+}
+
+}  // namespace octavo::eager

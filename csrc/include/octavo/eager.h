@@ -1,0 +1,25 @@
+// The verbs of octavo.ops.interface.Ops one at a time, on all threads of a device: what a Program runs, without the program.
+// A row's bits are those of the program. Preconditions as for the kernels; all arrays are dense.
+#pragma once
+
+#include <cstdint>
+
+#include "octavo/batch.h"
+#include "octavo/device.h"
+#include "octavo/rotary.h"
+
+namespace octavo::eager {
+
+void embed(Device& device, const PackedMatrix& weight, const int32_t* ids, int64_t rows, float* out);
+void rms_norm(Device& device, const float* x, int64_t rows, int64_t groups, int64_t width, const float* weight, float eps, float* out);
+// bias may be null.
+void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, const float* bias, float* out);
+void rope(Device& device, const Rotary& rotary, const float* x, const int32_t* positions, int64_t rows, int64_t heads, int64_t head_dim, float* out);
+void store_kv(Device& device, const KvCache& kv, int64_t layer, const float* k, const float* v, int64_t rows, const int64_t* slots);
+// q, out [batch.num_tokens, kv.num_kv_heads * group * kv.head_dim].
+void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t group, const float* q, float scale, int64_t window,
+               float* out);
+void gated(Device& device, Activation activation, const float* gate, const float* up, int64_t rows, int64_t width, float* out);
+void add(Device& device, const float* x, const float* y, int64_t count, float* out);
+
+}  // namespace octavo::eager

@@ -1,0 +1,154 @@
+// A recorded forward pass as one call: operations over an arena, run by all threads of the pool inside one ThreadPool::run.
+//
+// Operations are grouped into regions, with a barrier between two regions and none inside one:
+//   rows       operations in which a row of the result reads the same row of the operands: each thread has its rows and
+//              takes a few at a time through all operations, so what one writes the next finds in the cache;
+//   products   linear operations that do not read each other's results: panels of all of them, taken dynamically;
+//   attention  see attention_plan.h.
+//
+// Tensors are numbered by the caller. A tensor lives in the arena from its writer to its last reader; a place is taken over
+// where an operation may work in place, else only after a barrier.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "octavo/batch.h"
+#include "octavo/device.h"
+#include "octavo/rotary.h"
+
+namespace octavo {
+
+enum class RowSpace : uint8_t { Tokens, Samples };
+
+struct Tensor {
+  RowSpace rows;
+  int64_t row_bytes;
+};
+
+using TensorId = int;
+constexpr TensorId kNone = -1;
+
+using Vector = std::shared_ptr<const std::vector<float>>;
+
+struct EmbedOp {
+  TensorId out;
+  std::shared_ptr<const PackedMatrix> weight;
+};
+struct AnglesOp {  // cos and sin of the tokens' positions
+  TensorId out;
+  Rotary rotary;
+};
+struct TakeRowsOp {
+  TensorId out, x;
+};
+struct RmsNormOp {
+  TensorId out, x;
+  Vector weight;
+  float eps;
+};
+struct PrepareOp {  // x as operand of products
+  TensorId out, x;
+  ActKind kind;
+};
+struct LinearOp {
+  TensorId out, act;  // act: of PrepareOp
+  std::shared_ptr<const PackedMatrix> weight;
+  Vector bias;        // or null
+  TensorId residual;  // or kNone
+};
+struct RopeOp {
+  TensorId out, x, angles;
+  int64_t head_dim;
+  bool interleaved;
+};
+struct StoreKvOp {
+  TensorId k, v;
+  int64_t layer;
+};
+struct AttentionOp {
+  TensorId out, q;
+  int64_t layer;
+  float scale;
+  int64_t window;
+};
+struct GatedOp {
+  TensorId out, gate, up;
+  Activation activation;
+};
+struct AddOp {
+  TensorId out, x, y;
+};
+
+using Operation = std::variant<EmbedOp, AnglesOp, TakeRowsOp, RmsNormOp, PrepareOp, LinearOp, RopeOp, StoreKvOp, AttentionOp, GatedOp, AddOp>;
+
+// Tensors that an operation reads, and the one that it writes (kNone: none).
+std::vector<TensorId> inputs_of(const Operation& operation);
+TensorId output_of(const Operation& operation);
+
+struct Region {
+  enum class Kind : uint8_t { Rows, Products, Attention } kind;
+  RowSpace rows;
+  size_t begin, end;  // operations
+};
+
+std::vector<Region> cut_regions(const std::vector<Tensor>& tensors, const std::vector<Operation>& operations);
+
+struct ArenaLayout {
+  std::vector<int64_t> offset;  // of each tensor
+  int64_t bytes;
+};
+
+ArenaLayout lay_out(const std::vector<Tensor>& tensors, const std::vector<Operation>& operations, const std::vector<Region>& regions, TensorId output,
+                    int64_t max_tokens, int64_t max_samples);
+
+class Program {
+ public:
+  // Throws std::invalid_argument when an operation does not fit its tensors, its weight or the cache, or reads a tensor that
+  // no earlier one has written. `kv` may have no memory (data null) if the program is only measured.
+  Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor> tensors, std::vector<Operation> operations, TensorId output,
+          int64_t max_tokens, int64_t max_samples);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Bytes that the program holds beside weights and KV.
+  int64_t num_bytes() const { return arena_bytes_; }
+  int64_t num_regions() const { return static_cast<int64_t>(regions_.size()); }
+
+  // Returns the output [num_samples, width], valid until the next call. Calls from several threads queue. Throws std::invalid_argument
+  // for a batch that check_batch refuses, ids out of the vocabulary, or more tokens or samples than the program takes.
+  const float* run(const Batch& batch);
+  int64_t output_width() const { return tensors_[static_cast<size_t>(output_)].row_bytes / 4; }
+
+ private:
+  struct Step;
+
+  uint8_t* at(TensorId id, int64_t row) const;
+  float* floats(TensorId id, int64_t row = 0) const { return reinterpret_cast<float*>(at(id, row)); }
+  int64_t width(TensorId id) const { return tensors_[static_cast<size_t>(id)].row_bytes / 4; }
+
+  void run_rows(const Step& step, const Region& region, int thread, int threads) const;
+  void run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const;
+  void run_products(const Step& step, const Region& region, std::atomic<int64_t>& next, int threads) const;
+  void run_attention(const Step& step, const AttentionOp& op, std::atomic<int64_t>& next, int thread, int threads) const;
+
+  std::shared_ptr<Device> device_;
+  std::mutex callers_;
+  KvCache kv_;
+  std::vector<Tensor> tensors_;
+  std::vector<Operation> operations_;
+  TensorId output_;
+  int64_t max_tokens_, max_samples_;
+  std::vector<Region> regions_;
+  std::vector<int64_t> offset_;
+  std::unique_ptr<std::atomic<int64_t>[]> next_;  // a counter of taken work per region
+  int64_t scratch_offset_ = 0, states_offset_ = 0, arena_bytes_ = 0;
+  uint8_t* arena_ = nullptr;  // anonymous mapping: backed on first touch
+};
+
+}  // namespace octavo

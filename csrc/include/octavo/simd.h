@@ -1,0 +1,268 @@
+// Sixteen float lanes, the same on every ISA: one zmm register (AVX-512), two ymm (AVX2) or a compiler vector (portable).
+// Only csrc/kernels includes this; every name lives in the ISA's own namespace, so that no function compiled for one ISA
+// can be linked in for another.
+//
+// Reductions add in one fixed tree and exp is one formula, so that a kernel is the same sequence of operations everywhere;
+// only fma differs: one rounding where the ISA has it, two in the portable build.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define OCTAVO_INLINE [[gnu::always_inline]] inline
+
+namespace octavo::OCTAVO_ISA {
+
+constexpr int64_t kLanes = 16;
+
+#if defined(__AVX512F__)
+
+struct Vec {
+  __m512 v;
+};
+struct Words {  // 16 x 32 bits
+  __m512i v;
+};
+
+OCTAVO_INLINE Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+OCTAVO_INLINE void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
+OCTAVO_INLINE __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+OCTAVO_INLINE Vec load_part(const float* p, int64_t n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
+OCTAVO_INLINE void store_part(float* p, int64_t n, Vec a) { _mm512_mask_storeu_ps(p, first_lanes(n), a.v); }
+OCTAVO_INLINE Vec splat(float x) { return {_mm512_set1_ps(x)}; }
+OCTAVO_INLINE Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+OCTAVO_INLINE Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+OCTAVO_INLINE Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+OCTAVO_INLINE Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+OCTAVO_INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// b where either is NaN.
+OCTAVO_INLINE Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+OCTAVO_INLINE Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+OCTAVO_INLINE uint32_t at_least(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ); }  // bit i: a[i] >= b[i]
+OCTAVO_INLINE uint32_t unordered(Vec a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q); }      // bit i: a[i] is NaN
+OCTAVO_INLINE Vec swap_pairs(Vec a) { return {_mm512_permute_ps(a.v, 0xB1)}; }                      // 1 0 3 2 ...
+OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {  // p[0] p[0] p[1] p[1] ..., n <= 8 floats
+  const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+  return {_mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(first_lanes(n), p))};
+}
+OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+
+OCTAVO_INLINE Words load_words(const void* p) { return {_mm512_loadu_si512(p)}; }
+OCTAVO_INLINE Words operator&(Words a, uint32_t b) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(b)))}; }
+OCTAVO_INLINE Vec low_bf16(Words a) { return {_mm512_castsi512_ps(_mm512_slli_epi32(a.v, 16))}; }
+OCTAVO_INLINE Vec high_bf16(Words a) { return {_mm512_castsi512_ps(_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))}; }
+
+OCTAVO_INLINE float sum(Vec a) {
+  const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+}
+OCTAVO_INLINE float max_of(Vec a) {
+  const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+}
+
+#elif defined(__AVX2__)
+
+struct Vec {
+  __m256 lo, hi;
+};
+struct Words {
+  __m256i lo, hi;
+};
+
+OCTAVO_INLINE Vec load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+OCTAVO_INLINE void store(float* p, Vec a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+OCTAVO_INLINE Vec load_part(const float* p, int64_t n) {
+  float lanes[kLanes] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(n) * 4);
+  return load(lanes);
+}
+OCTAVO_INLINE void store_part(float* p, int64_t n, Vec a) {
+  float lanes[kLanes];
+  store(lanes, a);
+  std::memcpy(p, lanes, static_cast<size_t>(n) * 4);
+}
+OCTAVO_INLINE Vec splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+OCTAVO_INLINE Vec operator+(Vec a, Vec b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+OCTAVO_INLINE Vec operator-(Vec a, Vec b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+OCTAVO_INLINE Vec operator*(Vec a, Vec b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+OCTAVO_INLINE Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+OCTAVO_INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
+OCTAVO_INLINE Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+OCTAVO_INLINE Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+OCTAVO_INLINE uint32_t sign_bits(__m256 lo, __m256 hi) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(lo)) | static_cast<uint32_t>(_mm256_movemask_ps(hi)) << 8;
+}
+OCTAVO_INLINE uint32_t at_least(Vec a, Vec b) { return sign_bits(_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ)); }
+OCTAVO_INLINE uint32_t unordered(Vec a) { return sign_bits(_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)); }
+OCTAVO_INLINE Vec swap_pairs(Vec a) { return {_mm256_permute_ps(a.lo, 0xB1), _mm256_permute_ps(a.hi, 0xB1)}; }
+OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {
+  float eight[8] = {};
+  std::memcpy(eight, p, static_cast<size_t>(n) * 4);
+  const __m256 a = _mm256_loadu_ps(eight);
+  return {_mm256_permutevar8x32_ps(a, _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0)), _mm256_permutevar8x32_ps(a, _mm256_set_epi32(7, 7, 6, 6, 5, 5, 4, 4))};
+}
+OCTAVO_INLINE __m256 times_power_of_2(__m256 a, __m256 n) {  // in two steps, since 2^n alone may be out of range
+  const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), rest = _mm256_sub_epi32(whole, half);
+  const __m256i bias = _mm256_set1_epi32(127);
+  const __m256 x = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+  const __m256 y = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
+  return _mm256_mul_ps(_mm256_mul_ps(a, x), y);
+}
+OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) { return {times_power_of_2(a.lo, n.lo), times_power_of_2(a.hi, n.hi)}; }
+
+OCTAVO_INLINE Words load_words(const void* p) {
+  const auto* q = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
+}
+OCTAVO_INLINE Words operator&(Words a, uint32_t b) {
+  const __m256i mask = _mm256_set1_epi32(static_cast<int>(b));
+  return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};
+}
+OCTAVO_INLINE Vec low_bf16(Words a) { return {_mm256_castsi256_ps(_mm256_slli_epi32(a.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(a.hi, 16))}; }
+OCTAVO_INLINE Vec high_bf16(Words a) {
+  const Words b = a & 0xffff0000u;
+  return {_mm256_castsi256_ps(b.lo), _mm256_castsi256_ps(b.hi)};
+}
+
+OCTAVO_INLINE float sum(Vec a) {
+  const __m256 b = _mm256_add_ps(a.lo, a.hi);
+  const __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
+}
+OCTAVO_INLINE float max_of(Vec a) {
+  const __m256 b = _mm256_max_ps(a.lo, a.hi);
+  const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+}
+
+#else
+
+typedef float Floats [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]];
+typedef int32_t Ints [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]];
+typedef uint32_t Bits [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]];
+
+struct Vec {
+  Floats v;
+};
+struct Words {
+  Bits v;
+};
+
+OCTAVO_INLINE Vec load(const float* p) { return {*reinterpret_cast<const Floats*>(p)}; }
+OCTAVO_INLINE void store(float* p, Vec a) { *reinterpret_cast<Floats*>(p) = a.v; }
+OCTAVO_INLINE Vec load_part(const float* p, int64_t n) {
+  float lanes[kLanes] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(n) * 4);
+  return load(lanes);
+}
+OCTAVO_INLINE void store_part(float* p, int64_t n, Vec a) {
+  float lanes[kLanes];
+  store(lanes, a);
+  std::memcpy(p, lanes, static_cast<size_t>(n) * 4);
+}
+OCTAVO_INLINE Vec splat(float x) { return {x - Floats{}}; }
+OCTAVO_INLINE Vec operator+(Vec a, Vec b) { return {a.v + b.v}; }
+OCTAVO_INLINE Vec operator-(Vec a, Vec b) { return {a.v - b.v}; }
+OCTAVO_INLINE Vec operator*(Vec a, Vec b) { return {a.v * b.v}; }
+OCTAVO_INLINE Vec operator/(Vec a, Vec b) { return {a.v / b.v}; }
+OCTAVO_INLINE Vec fma(Vec a, Vec b, Vec c) { return {a.v * b.v + c.v}; }
+OCTAVO_INLINE Vec max(Vec a, Vec b) { return {a.v > b.v ? a.v : b.v}; }
+OCTAVO_INLINE Vec min(Vec a, Vec b) { return {a.v < b.v ? a.v : b.v}; }
+OCTAVO_INLINE uint32_t sign_bits(Ints a) {
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= (static_cast<uint32_t>(a[i]) & 1u) << i;
+  return bits;
+}
+OCTAVO_INLINE uint32_t at_least(Vec a, Vec b) { return sign_bits(a.v >= b.v); }
+OCTAVO_INLINE uint32_t unordered(Vec a) { return sign_bits(a.v != a.v); }
+OCTAVO_INLINE Vec swap_pairs(Vec a) {
+  Vec b;
+  for (int i = 0; i < kLanes; ++i) b.v[i] = a.v[i ^ 1];
+  return b;
+}
+OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {
+  Vec a{};
+  for (int64_t i = 0; i < n; ++i) a.v[2 * i] = a.v[2 * i + 1] = p[i];
+  return a;
+}
+OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) {  // in two steps, since 2^n alone may be out of range
+  Ints whole;
+  for (int i = 0; i < kLanes; ++i) whole[i] = n.v[i] == n.v[i] ? static_cast<int32_t>(n.v[i]) : 0;
+  const Ints half = whole >> 1, rest = whole - half;
+  return {a.v * (Floats)((half + 127) << 23) * (Floats)((rest + 127) << 23)};
+}
+
+OCTAVO_INLINE Words load_words(const void* p) { return {*static_cast<const Bits*>(p)}; }
+OCTAVO_INLINE Words operator&(Words a, uint32_t b) { return {a.v & b}; }
+OCTAVO_INLINE Vec low_bf16(Words a) { return {(Floats)(a.v << 16)}; }
+OCTAVO_INLINE Vec high_bf16(Words a) { return {(Floats)(a.v & 0xffff0000u)}; }
+
+OCTAVO_INLINE float sum(Vec a) {
+  float lanes[kLanes];
+  store(lanes, a);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+OCTAVO_INLINE float max_of(Vec a) {
+  float best = a.v[0];
+  for (int i = 1; i < kLanes; ++i) best = a.v[i] > best ? a.v[i] : best;
+  return best;
+}
+
+#endif
+
+// e^x within 2 ulp; 0 from -104 down (and for -inf), inf from 88.8 up, NaN for NaN. x = n ln 2 + r, |r| <= ln 2 / 2; ln 2 in
+// two parts (Cody and Waite); polynomial of Cephes expf.
+OCTAVO_INLINE Vec exp(Vec x) {
+  x = max(splat(-110.0f), x);  // NaN passes: max and min return their second operand
+  x = min(splat(90.0f), x);
+  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const Vec n = fma(x, splat(1.44269504088896341f), magic) - magic;
+  Vec r = fma(n, splat(-0.693359375f), x);
+  r = fma(n, splat(2.12194440e-4f), r);
+  Vec y = splat(1.9875691500e-4f);
+  y = fma(y, r, splat(1.3981999507e-3f));
+  y = fma(y, r, splat(8.3334519073e-3f));
+  y = fma(y, r, splat(4.1665795894e-2f));
+  y = fma(y, r, splat(1.6666665459e-1f));
+  y = fma(y, r, splat(5.0000001201e-1f));
+  y = fma(y, r * r, r) + splat(1.0f);
+  return times_power_of_2(y, n);
+}
+
+OCTAVO_INLINE float exp(float x) {
+  float lanes[kLanes];
+  store(lanes, exp(splat(x)));
+  return lanes[0];
+}
+
+// The bits of x rounded to bf16, to nearest, ties to even; NaN stays NaN.
+OCTAVO_INLINE uint16_t bf16_bits(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+#if defined(__AVX512BF16__)
+// Sixteen values as bf16, to nearest, ties to even. (Subnormals become 0: vcvtneps2bf16 reads them as 0.)
+OCTAVO_INLINE __m256i to_bf16(Vec a) { return (__m256i)_mm512_cvtneps_pbh(a.v); }
+#endif
+
+}  // namespace octavo::OCTAVO_ISA

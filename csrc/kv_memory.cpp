@@ -1,0 +1,35 @@
+#include <sys/mman.h>
+
+#include <limits>
+#include <new>
+#include <stdexcept>
+
+#include "octavo/kernels.h"
+#include "octavo/kv_cache.h"
+
+namespace octavo {
+
+KvMemory::KvMemory(KvCache shape) : cache_(shape) {
+  constexpr int64_t slack = 64;
+  constexpr int64_t limit = int64_t{1} << 46;
+  if (shape.num_layers < 1 || shape.num_kv_heads < 1 || shape.num_blocks < 1) throw std::invalid_argument("KV memory needs layers, heads and blocks");
+  if (shape.head_dim < 2 || shape.head_dim > kMaxHeadDim || shape.head_dim % 2 != 0) {
+    throw std::invalid_argument("KV memory: head_dim must be even and lie in 2..512");
+  }
+  if (shape.block_size < kTile || shape.block_size % kTile != 0 || shape.block_size > 4096) {
+    throw std::invalid_argument("KV memory: block_size must be a multiple of 16, at most 4096");
+  }
+  int64_t bytes = 2 * shape.tile_bytes() * shape.tiles();
+  for (const int64_t count : {shape.num_layers, shape.num_kv_heads, shape.num_blocks}) {
+    if (count > limit / bytes) throw std::invalid_argument("KV memory: more than 64 TiB asked");
+    bytes *= count;
+  }
+  mapped_bytes_ = static_cast<size_t>(bytes + slack);
+  void* memory = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  cache_.data = static_cast<uint8_t*>(memory);
+}
+
+KvMemory::~KvMemory() { munmap(cache_.data, mapped_bytes_); }
+
+}  // namespace octavo

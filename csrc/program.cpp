@@ -1,0 +1,240 @@
+#include "octavo/program.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "octavo/attention_plan.h"
+
+namespace octavo {
+namespace {
+
+constexpr int64_t kRowsAtOnce = 16;  // of a thread's rows, through all operations of a region
+
+void must(bool holds, const char* message) {
+  if (!holds) throw std::invalid_argument(std::string("program: ") + message);
+}
+
+// Checks one operation after another against the tensors; see Program's constructor.
+class Checker {
+ public:
+  Checker(const std::vector<Tensor>& tensors, const KvCache& kv) : tensors_(tensors), kv_(kv), written_(tensors.size(), false) {}
+
+  void check(const Operation& operation) {
+    for (const TensorId id : inputs_of(operation)) must(is_written(id), "an operation reads a tensor that is not written yet");
+    std::visit([this](const auto& op) { check_shapes(op); }, operation);
+    const TensorId out = output_of(operation);
+    if (out == kNone) return;
+    must(!is_written(out), "a tensor is written twice");
+    written_[static_cast<size_t>(out)] = true;
+  }
+
+  bool is_written(TensorId id) const { return written_.at(static_cast<size_t>(id)); }
+
+ private:
+  const Tensor& tensor(TensorId id) const { return tensors_.at(static_cast<size_t>(id)); }
+  int64_t width(TensorId id) const { return tensor(id).row_bytes / 4; }
+  bool is_same(TensorId a, TensorId b) const { return tensor(a).rows == tensor(b).rows && tensor(a).row_bytes == tensor(b).row_bytes; }
+  bool is_tokens(TensorId id) const { return tensor(id).rows == RowSpace::Tokens; }
+  void check_layer(int64_t layer) const { must(layer >= 0 && layer < kv_.num_layers, "a layer is not in the cache"); }
+
+  void check_shapes(const EmbedOp& op) const { must(is_tokens(op.out) && width(op.out) == op.weight->k, "embed does not fit its weight"); }
+  void check_shapes(const AnglesOp& op) const { must(is_tokens(op.out) && width(op.out) == 2 * op.rotary.pairs(), "angles do not fit"); }
+  void check_shapes(const TakeRowsOp& op) const {
+    must(is_tokens(op.x) && !is_tokens(op.out) && width(op.x) == width(op.out), "take_rows goes from tokens to samples");
+  }
+  void check_shapes(const RmsNormOp& op) const {
+    must(is_same(op.x, op.out) && !op.weight->empty() && width(op.x) % static_cast<int64_t>(op.weight->size()) == 0, "rms_norm does not fit its weight");
+  }
+  void check_shapes(const PrepareOp& op) const {
+    must(tensor(op.x).rows == tensor(op.out).rows && tensor(op.out).row_bytes == static_cast<int64_t>(act_row_bytes(op.kind, width(op.x))),
+         "prepare does not fit");
+  }
+  void check_shapes(const LinearOp& op) const {
+    must(tensor(op.act).rows == tensor(op.out).rows && width(op.out) == op.weight->n, "linear does not fit its weight");
+    must(tensor(op.act).row_bytes == static_cast<int64_t>(act_row_bytes(op.weight->act, op.weight->k)), "linear does not fit its operand");
+    must(op.bias == nullptr || static_cast<int64_t>(op.bias->size()) == op.weight->n, "linear does not fit its bias");
+    must(op.residual == kNone || is_same(op.residual, op.out), "linear does not fit its residual");
+  }
+  void check_shapes(const RopeOp& op) const {
+    must(is_same(op.x, op.out) && is_tokens(op.x) && is_tokens(op.angles), "rope does not fit");
+    must(op.head_dim > 0 && width(op.x) % op.head_dim == 0 && width(op.angles) <= op.head_dim, "rope does not fit its heads");
+  }
+  void check_shapes(const StoreKvOp& op) const {
+    must(is_tokens(op.k) && is_tokens(op.v) && width(op.k) == kv_.num_kv_heads * kv_.head_dim && width(op.v) == width(op.k), "store_kv does not fit");
+    check_layer(op.layer);
+  }
+  void check_shapes(const AttentionOp& op) const {
+    const int64_t vectors = kv_.num_kv_heads * kv_.head_dim;
+    must(is_same(op.q, op.out) && is_tokens(op.q) && width(op.q) % vectors == 0, "attention does not fit the KV heads");
+    must(width(op.q) / vectors <= kMaxVectors && op.window > 0, "attention: at most 32 query heads a KV head, and a window of at least 1");
+    check_layer(op.layer);
+  }
+  void check_shapes(const GatedOp& op) const { must(is_same(op.gate, op.out) && is_same(op.up, op.out), "gated does not fit"); }
+  void check_shapes(const AddOp& op) const { must(is_same(op.x, op.out) && is_same(op.y, op.out), "add does not fit"); }
+
+  const std::vector<Tensor>& tensors_;
+  const KvCache& kv_;
+  std::vector<bool> written_;
+};
+
+}  // namespace
+
+struct Program::Step {
+  struct Plan {
+    int64_t group, window;
+    AttentionPlan plan;
+  };
+  const Batch& batch;
+  std::vector<Plan> plans;
+
+  const AttentionPlan* plan_of(int64_t group, int64_t window) const {
+    for (const Plan& p : plans) {
+      if (p.group == group && p.window == window) return &p.plan;
+    }
+    return nullptr;
+  }
+  int64_t count(RowSpace rows) const { return rows == RowSpace::Tokens ? batch.num_tokens : batch.num_samples; }
+};
+
+Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor> tensors, std::vector<Operation> operations, TensorId output,
+                 int64_t max_tokens, int64_t max_samples)
+    : device_(std::move(device)),
+      kv_(kv),
+      tensors_(std::move(tensors)),
+      operations_(std::move(operations)),
+      output_(output),
+      max_tokens_(max_tokens),
+      max_samples_(max_samples) {
+  must(max_tokens > 0 && max_samples > 0 && max_tokens <= 1 << 20 && max_samples <= 1 << 20, "tokens and samples must lie in 1..2^20");
+  for (const Tensor& tensor : tensors_) must(tensor.row_bytes > 0 && tensor.row_bytes <= 1 << 28 && tensor.row_bytes % 4 == 0, "a tensor's row has a bad size");
+  Checker checker(tensors_, kv_);
+  for (const Operation& operation : operations_) checker.check(operation);
+  must(checker.is_written(output_) && tensors_[static_cast<size_t>(output_)].rows == RowSpace::Samples, "the output must be a tensor of samples");
+
+  regions_ = cut_regions(tensors_, operations_);
+  next_ = std::make_unique<std::atomic<int64_t>[]>(regions_.size());
+  ArenaLayout layout = lay_out(tensors_, operations_, regions_, output_, max_tokens, max_samples);
+  offset_ = std::move(layout.offset);
+  scratch_offset_ = layout.bytes + 64;  // kernels may read a line past a row's end
+  states_offset_ = scratch_offset_ + device_->pool.size() * kAttentionScratchBytes;
+  arena_bytes_ = states_offset_ + kSplitBytes;
+  void* memory = mmap(nullptr, static_cast<size_t>(arena_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  arena_ = static_cast<uint8_t*>(memory);
+}
+
+Program::~Program() { munmap(arena_, static_cast<size_t>(arena_bytes_)); }
+
+uint8_t* Program::at(TensorId id, int64_t row) const {
+  const auto i = static_cast<size_t>(id);
+  return arena_ + offset_[i] + row * tensors_[i].row_bytes;
+}
+
+const float* Program::run(const Batch& batch) {
+  std::lock_guard one_caller(callers_);
+  must(kv_.data != nullptr, "there is no KV memory");
+  must(batch.num_tokens <= max_tokens_ && batch.num_samples <= max_samples_, "the step has more tokens or samples than the program takes");
+  check_batch(batch, kv_);
+  Step step{batch, {}};
+  for (const Operation& operation : operations_) {
+    if (const auto* embed = std::get_if<EmbedOp>(&operation)) check_ids("token id", batch.token_ids, batch.num_tokens, embed->weight->n);
+    if (const auto* op = std::get_if<AttentionOp>(&operation)) {
+      const int64_t group = width(op->q) / (kv_.num_kv_heads * kv_.head_dim);
+      if (step.plan_of(group, op->window) == nullptr) {
+        step.plans.push_back({group, op->window, AttentionPlan(batch, kv_, group, op->window, device_->pool.size())});
+      }
+    }
+  }
+  for (size_t i = 0; i < regions_.size(); ++i) next_[i].store(0, std::memory_order_relaxed);
+  device_->pool.run([&](int thread, int threads) {
+    for (size_t i = 0; i < regions_.size(); ++i) {
+      if (i > 0) device_->pool.barrier();
+      const Region& region = regions_[i];
+      switch (region.kind) {
+        case Region::Kind::Rows: run_rows(step, region, thread, threads); break;
+        case Region::Kind::Products: run_products(step, region, next_[i], threads); break;
+        case Region::Kind::Attention: run_attention(step, std::get<AttentionOp>(operations_[region.begin]), next_[i], thread, threads); break;
+      }
+    }
+  });
+  return floats(output_);
+}
+
+void Program::run_rows(const Step& step, const Region& region, int thread, int threads) const {
+  const Range share = share_of(step.count(region.rows), thread, threads);
+  for (int64_t begin = share.begin; begin < share.end; begin += kRowsAtOnce) {
+    const int64_t end = std::min(begin + kRowsAtOnce, share.end);
+    for (size_t i = region.begin; i < region.end; ++i) run_row_operation(step, operations_[i], begin, end);
+  }
+}
+
+void Program::run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const {
+  const KernelTable& kernels = device_->kernels;
+  const Batch& batch = step.batch;
+  const int64_t rows = end - begin;
+  if (const auto* op = std::get_if<EmbedOp>(&operation)) {
+    kernels.embed(*op->weight, batch.token_ids + begin, rows, floats(op->out, begin), width(op->out));
+  } else if (const auto* op = std::get_if<AnglesOp>(&operation)) {
+    op->rotary.fill(batch.positions + begin, rows, floats(op->out, begin));
+  } else if (const auto* op = std::get_if<TakeRowsOp>(&operation)) {
+    for (int64_t r = begin; r < end; ++r) {
+      std::memcpy(at(op->out, r), at(op->x, batch.sample_rows[r]), static_cast<size_t>(tensors_[static_cast<size_t>(op->x)].row_bytes));
+    }
+  } else if (const auto* op = std::get_if<RmsNormOp>(&operation)) {
+    const auto size = static_cast<int64_t>(op->weight->size());
+    kernels.rms_norm(floats(op->x, begin), width(op->x), rows, width(op->x) / size, size, op->weight->data(), op->eps, floats(op->out, begin),
+                     width(op->out));
+  } else if (const auto* op = std::get_if<PrepareOp>(&operation)) {
+    kernels.prepare_act(op->kind, floats(op->x, begin), width(op->x), rows, width(op->x), at(op->out, begin));
+  } else if (const auto* op = std::get_if<RopeOp>(&operation)) {
+    const int64_t dim = width(op->angles);
+    kernels.rope(floats(op->x, begin), width(op->x), rows, width(op->x) / op->head_dim, op->head_dim, dim, op->interleaved, floats(op->angles, begin),
+                 floats(op->angles, begin) + dim / 2, dim, floats(op->out, begin), width(op->out));
+  } else if (const auto* op = std::get_if<StoreKvOp>(&operation)) {
+    kernels.store_kv(kv_, op->layer, floats(op->k, begin), width(op->k), floats(op->v, begin), width(op->v), rows, batch.slot_mapping + begin);
+  } else if (const auto* op = std::get_if<GatedOp>(&operation)) {
+    const int64_t size = width(op->out);
+    kernels.gated(op->activation, floats(op->gate, begin), size, floats(op->up, begin), size, rows, size, floats(op->out, begin), size);
+  } else if (const auto* op = std::get_if<AddOp>(&operation)) {
+    kernels.add(floats(op->x, begin), floats(op->y, begin), rows * width(op->out), floats(op->out, begin));
+  }
+}
+
+void Program::run_products(const Step& step, const Region& region, std::atomic<int64_t>& next, int threads) const {
+  int64_t panels = 0;
+  for (size_t i = region.begin; i < region.end; ++i) panels += std::get<LinearOp>(operations_[i]).weight->panels();
+  const int64_t piece = std::max<int64_t>(1, panels / (8 * threads));
+  for (int64_t begin; (begin = next.fetch_add(piece, std::memory_order_relaxed)) < panels;) {
+    const int64_t end = std::min(begin + piece, panels);
+    int64_t base = 0;  // first panel of an operation, among the panels of all
+    for (size_t i = region.begin; i < region.end; ++i) {
+      const auto& op = std::get<LinearOp>(operations_[i]);
+      const int64_t from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, op.weight->panels());
+      const int64_t rows = step.count(tensors_[static_cast<size_t>(op.out)].rows);
+      if (from < to && rows > 0) {
+        device_->kernels.linear(*op.weight, at(op.act, 0), rows, op.bias == nullptr ? nullptr : op.bias->data(),
+                                op.residual == kNone ? nullptr : floats(op.residual), floats(op.out), width(op.out), from, to);
+      }
+      base += op.weight->panels();
+    }
+  }
+}
+
+void Program::run_attention(const Step& step, const AttentionOp& op, std::atomic<int64_t>& next, int thread, int threads) const {
+  const AttentionPlan& plan = *step.plan_of(width(op.q) / (kv_.num_kv_heads * kv_.head_dim), op.window);
+  const AttentionPlan::Layer layer{op.layer, floats(op.q), floats(op.out), op.scale};
+  uint8_t* scratch = arena_ + scratch_offset_ + thread * kAttentionScratchBytes;
+  auto* states = reinterpret_cast<float*>(arena_ + states_offset_);
+  plan.work(device_->kernels, kv_, layer, next, scratch, states);
+  if (plan.is_split()) {
+    device_->pool.barrier();
+    plan.fold(device_->kernels, kv_, layer, thread, threads, scratch, states);
+  }
+}
+
+}  // namespace octavo

@@ -1,0 +1,286 @@
+#include "octavo/sampler.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "octavo/philox.h"
+
+namespace octavo {
+namespace {
+
+constexpr float kGreedyTemperature = 1e-5f;
+constexpr int64_t kFirstCandidates = 256;  // of top_p, before it is known how many it needs
+
+struct Span {
+  const int32_t* begin;
+  const int32_t* end;
+  bool is_empty() const { return begin == end; }
+};
+
+Span row_of(const int32_t* start, const int32_t* values, int64_t row) { return {values + start[row], values + start[row + 1]}; }
+
+}  // namespace
+
+struct Candidate {
+  int32_t id;
+  float weight;
+};
+
+struct SamplerScratch {
+  std::vector<float> logits, weights, chunk_max, order_stat;
+  std::vector<double> chunk_sum;
+  std::vector<int32_t> ids;
+  std::vector<Candidate> kept;
+
+  void reserve(int64_t vocab) {
+    const auto size = static_cast<size_t>(vocab), chunks = static_cast<size_t>((vocab + kSamplingChunk - 1) / kSamplingChunk);
+    if (logits.size() >= size) return;
+    logits.resize(size);
+    weights.resize(size);
+    ids.resize(size);
+    kept.reserve(size);
+    chunk_max.resize(chunks);
+    order_stat.resize(chunks);
+    chunk_sum.resize(chunks);
+  }
+};
+
+namespace {
+
+// One row on its way through the stages.
+class RowSampler {
+ public:
+  RowSampler(const KernelTable& kernels, SamplerScratch& scratch, const float* raw, int64_t vocab, const SamplingBatch& how, int64_t row)
+      : kernels_(kernels), s_(scratch), raw_(raw), logits_(raw), vocab_(vocab), how_(how), row_(row) {}
+
+  void sample(const Sampled& result) {
+    if (find_max() || !std::isfinite(max_)) {
+      result.is_nan[row_] = true;
+      return;
+    }
+    const int64_t wanted = how_.num_logprobs[row_];
+    const float raw_max = max_;
+    double log_total = 0;
+    if (wanted >= 0) {
+      kernels_.exp_weights(raw_, vocab_, raw_max, s_.weights.data(), s_.chunk_sum.data());
+      log_total = std::log(total_of_chunks());
+      write_top(wanted, log_total, result);
+    }
+    const int32_t token = choose();
+    result.token_ids[row_] = token;
+    if (wanted >= 0) {
+      result.logprob[row_] = logprob(token, raw_max, log_total);
+      int32_t above = 0;
+      for (int64_t i = 0; i < vocab_; ++i) above += raw_[i] > raw_[token];
+      result.rank[row_] = 1 + above;
+    }
+  }
+
+ private:
+  int64_t chunks() const { return (vocab_ + kSamplingChunk - 1) / kSamplingChunk; }
+
+  // Sets max_ of the logits in hand; returns whether one is NaN.
+  bool find_max() {
+    const bool has_nan = kernels_.chunk_maxima(logits_, vocab_, s_.chunk_max.data());
+    max_ = *std::max_element(s_.chunk_max.begin(), s_.chunk_max.begin() + chunks());
+    return has_nan;
+  }
+
+  int32_t first_max() const {
+    const auto chunk = std::find(s_.chunk_max.begin(), s_.chunk_max.begin() + chunks(), max_) - s_.chunk_max.begin();
+    int64_t id = chunk * kSamplingChunk;
+    while (id + 1 < vocab_ && logits_[id] != max_) ++id;
+    return static_cast<int32_t>(id);
+  }
+
+  double total_of_chunks() const {
+    double total = 0;
+    for (int64_t c = 0; c < chunks(); ++c) total += s_.chunk_sum[static_cast<size_t>(c)];
+    return total;
+  }
+
+  float logprob(int32_t id, float raw_max, double log_total) const {
+    return static_cast<float>(static_cast<double>(raw_[id]) - static_cast<double>(raw_max) - log_total);
+  }
+
+  void write_top(int64_t count, double log_total, const Sampled& result) {
+    most_likely(std::min(count, vocab_));
+    for (int64_t i = 0; i < std::min(count, vocab_); ++i) {
+      const int32_t id = s_.ids[static_cast<size_t>(i)];
+      result.top_ids[row_ * result.num_top + i] = id;
+      result.top_logprobs[row_ * result.num_top + i] = logprob(id, max_, log_total);
+    }
+  }
+
+  // Puts the `count` most likely ids in hand first in ids, by falling logit, lower ids first on ties.
+  void most_likely(int64_t count) {
+    if (count == 0) return;
+    float bound = -std::numeric_limits<float>::infinity();
+    if (count <= chunks()) {
+      std::copy_n(s_.chunk_max.begin(), chunks(), s_.order_stat.begin());
+      const auto kth = s_.order_stat.begin() + (count - 1);
+      std::nth_element(s_.order_stat.begin(), kth, s_.order_stat.begin() + chunks(), std::greater<>());
+      bound = *kth;
+    }
+    const int64_t found = kernels_.ids_at_least(logits_, vocab_, bound, s_.ids.data());
+    const auto before = [this](int32_t a, int32_t b) { return logits_[a] != logits_[b] ? logits_[a] > logits_[b] : a < b; };
+    const auto begin = s_.ids.begin(), end = begin + std::min(count, found);
+    if (end < begin + found) std::nth_element(begin, end, begin + found, before);
+    std::sort(begin, end, before);
+  }
+
+  // Bans, biases and penalties, on a copy of the logits.
+  bool adjust() {
+    const Span banned = row_of(how_.banned_start, how_.banned_ids, row_), bias = row_of(how_.bias_start, how_.bias_ids, row_);
+    Span seen = row_of(how_.seen_start, how_.seen_ids, row_);
+    const float repetition = how_.repetition_penalty[row_], frequency = how_.frequency_penalty[row_], presence = how_.presence_penalty[row_];
+    if (repetition == 1 && frequency == 0 && presence == 0) seen.end = seen.begin;
+    if (banned.is_empty() && bias.is_empty() && seen.is_empty()) return false;
+    float* logits = s_.logits.data();
+    std::memcpy(logits, raw_, static_cast<size_t>(vocab_) * sizeof(float));
+    for (const int32_t* id = banned.begin; id < banned.end; ++id) logits[*id] = -std::numeric_limits<float>::infinity();
+    const float* value = how_.bias_values + how_.bias_start[row_];
+    for (const int32_t* id = bias.begin; id < bias.end; ++id) logits[*id] += *value++;
+    const int32_t* count = how_.seen_counts + how_.seen_start[row_];
+    for (const int32_t* id = seen.begin; id < seen.end; ++id, ++count) {
+      float logit = logits[*id];
+      logit = logit > 0 ? logit / repetition : logit * repetition;
+      logit -= frequency * static_cast<float>(*count);
+      logits[*id] = *count > 0 ? logit - presence : logit;
+    }
+    logits_ = logits;
+    return true;
+  }
+
+  int32_t choose() {
+    if (adjust()) find_max();
+    const float temperature = how_.temperature[row_];
+    if (temperature < kGreedyTemperature || !std::isfinite(max_)) return first_max();
+    if (temperature != 1) {
+      kernels_.divide(logits_, vocab_, temperature, s_.logits.data());
+      logits_ = s_.logits.data();
+      find_max();
+    }
+    const float top_p = how_.top_p[row_];
+    const int64_t top_k = how_.top_k[row_];
+    const double u = uniform(how_.seed[row_], how_.position[row_]);
+    if (top_k > 0 && top_k < vocab_) return draw_from_top_k(top_k, top_p, u);
+    kernels_.exp_weights(logits_, vocab_, max_, s_.weights.data(), s_.chunk_sum.data());
+    apply_min_p();
+    return top_p < 1 ? draw_from_top_p(top_p, u) : draw_from_all(u);
+  }
+
+  void apply_min_p() {
+    const float min_p = how_.min_p[row_];
+    if (min_p <= 0) return;
+    for (int64_t c = 0; c < chunks(); ++c) {
+      double total = 0;
+      for (int64_t i = c * kSamplingChunk; i < std::min((c + 1) * kSamplingChunk, vocab_); ++i) {
+        float& weight = s_.weights[static_cast<size_t>(i)];
+        if (weight < min_p) weight = 0;
+        total += static_cast<double>(weight);
+      }
+      s_.chunk_sum[static_cast<size_t>(c)] = total;
+    }
+  }
+
+  double weight(int64_t id) const { return static_cast<double>(s_.weights[static_cast<size_t>(id)]); }
+
+  int32_t draw_from_all(double u) const {
+    const double target = u * total_of_chunks();
+    double reached = 0;
+    int64_t chunk = 0;
+    while (chunk + 1 < chunks() && reached + s_.chunk_sum[static_cast<size_t>(chunk)] <= target) reached += s_.chunk_sum[static_cast<size_t>(chunk++)];
+    int64_t last = 0;  // with a weight: rounding may carry the target up to the total
+    for (int64_t id = chunk * kSamplingChunk; id < vocab_; ++id) {
+      if (weight(id) == 0) continue;
+      last = id;
+      reached += weight(id);
+      if (reached > target) return static_cast<int32_t>(id);
+    }
+    return last > 0 || weight(0) > 0 ? static_cast<int32_t>(last) : first_max();
+  }
+
+  // weights of all ids are computed; those below min_p are 0.
+  int32_t draw_from_top_p(float top_p, double u) {
+    const double needed = static_cast<double>(top_p) * total_of_chunks();
+    for (int64_t candidates = std::min(kFirstCandidates, vocab_);; candidates = std::min(candidates * 16, vocab_)) {
+      most_likely(candidates);
+      double reached = 0;
+      int64_t kept = 0;
+      while (kept < candidates && reached < needed) reached += weight(s_.ids[static_cast<size_t>(kept++)]);
+      if (reached < needed && candidates < vocab_) continue;
+      s_.kept.clear();
+      for (int64_t i = 0; i < std::max<int64_t>(kept, 1); ++i) {
+        const int32_t id = s_.ids[static_cast<size_t>(i)];
+        s_.kept.push_back({id, s_.weights[static_cast<size_t>(id)]});
+      }
+      return draw_from_kept(u);
+    }
+  }
+
+  int32_t draw_from_top_k(int64_t top_k, float top_p, double u) {
+    most_likely(top_k);
+    float* weights = s_.weights.data();  // of ids[0], ids[1], ...: they fall
+    for (int64_t i = 0; i < top_k; ++i) weights[i] = logits_[s_.ids[static_cast<size_t>(i)]];
+    kernels_.exp_weights(weights, top_k, max_, weights, s_.chunk_sum.data());
+    int64_t kept = 0;
+    double total = 0;
+    while (kept < top_k && (kept == 0 || weights[kept] >= how_.min_p[row_])) total += weight(kept++);
+    if (top_p < 1) {
+      const double needed = static_cast<double>(top_p) * total;
+      double reached = 0;
+      int64_t count = 0;
+      while (count < kept && reached < needed) reached += weight(count++);
+      kept = std::max<int64_t>(count, 1);
+    }
+    s_.kept.clear();
+    for (int64_t i = 0; i < kept; ++i) s_.kept.push_back({s_.ids[static_cast<size_t>(i)], weights[i]});
+    return draw_from_kept(u);
+  }
+
+  int32_t draw_from_kept(double u) {
+    std::sort(s_.kept.begin(), s_.kept.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    double total = 0;
+    for (const Candidate& candidate : s_.kept) total += static_cast<double>(candidate.weight);
+    double reached = 0;
+    int32_t last = s_.kept.front().id;  // with a weight: rounding may carry u * total up to the total
+    for (const Candidate& candidate : s_.kept) {
+      if (candidate.weight == 0) continue;
+      last = candidate.id;
+      reached += static_cast<double>(candidate.weight);
+      if (reached > u * total) break;
+    }
+    return last;
+  }
+
+  const KernelTable& kernels_;
+  SamplerScratch& s_;
+  const float* raw_;
+  const float* logits_;  // in hand: raw, or the adjusted copy
+  const int64_t vocab_;
+  const SamplingBatch& how_;
+  const int64_t row_;
+  float max_ = 0;
+};
+
+}  // namespace
+
+Sampler::Sampler(std::shared_ptr<Device> device) : device_(std::move(device)), scratch_(static_cast<size_t>(device_->pool.size())) {}
+Sampler::~Sampler() = default;
+
+void Sampler::sample(const float* logits, int64_t rows, int64_t vocab, const SamplingBatch& how, const Sampled& result) {
+  std::lock_guard one_caller(callers_);
+  for (SamplerScratch& scratch : scratch_) scratch.reserve(vocab);
+  std::atomic<int64_t> next{0};
+  device_->pool.run([&](int thread, int) {
+    for (int64_t row; (row = next.fetch_add(1, std::memory_order_relaxed)) < rows;) {
+      RowSampler(device_->kernels, scratch_[static_cast<size_t>(thread)], logits + row * vocab, vocab, how, row).sample(result);
+    }
+  });
+}
+
+}  // namespace octavo
