@@ -217,8 +217,8 @@ struct ProgramBuilder {
     must((may_lack && id == kNone) || (id >= 0 && id < static_cast<TensorId>(tensors.size())), "there is no such tensor");
     return id;
   }
-  std::unique_ptr<Program> build(std::shared_ptr<Device> device, const KvCache& kv, TensorId output, int64_t max_tokens, int64_t max_samples) const {
-    return std::make_unique<Program>(std::move(device), kv, tensors, operations, known(output), max_tokens, max_samples);
+  std::shared_ptr<Program> build(std::shared_ptr<Device> device, const KvCache& kv, TensorId output, int64_t max_tokens, int64_t max_samples) const {
+    return std::make_shared<Program>(std::move(device), kv, tensors, operations, known(output), max_tokens, max_samples);
   }
 };
 
@@ -300,7 +300,8 @@ NB_MODULE(_native, m) {
 
   nb::class_<PackedMatrix>(m, "Matrix")
       .def_prop_ro("shape", [](const PackedMatrix& w) { return nb::make_tuple(w.n, w.k); })
-      .def_prop_ro("num_bytes", [](const PackedMatrix& w) { return w.num_bytes; });
+      .def_prop_ro("num_bytes", [](const PackedMatrix& w) { return w.num_bytes; })
+      .def_prop_ro("operand", [](const PackedMatrix& w) { return w.act == ActKind::F32 ? "f32" : w.act == ActKind::BF16 ? "bf16" : "q8"; });
 
   nb::class_<KvCache>(m, "KVShape").def("__init__",
                                         [](KvCache* self, const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t block_size,

@@ -1,6 +1,6 @@
 """Write blocks.npz: random blocks of every quantised format, and the values that the gguf package gives them.
 
-    python tests/golden/make_blocks_golden.py        (needs gguf and numpy)
+python tests/golden/make_blocks_golden.py        (needs gguf and numpy)
 """
 
 from pathlib import Path

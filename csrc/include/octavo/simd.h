@@ -62,7 +62,12 @@ OCTAVO_INLINE float sum(Vec a) {
   const __m128 d = _mm_add_ps(c, _mm_movehl_ps(c, c));
   return _mm_cvtss_f32(_mm_add_ss(d, _mm_movehdup_ps(d)));
 }
-OCTAVO_INLINE float max_of(Vec a) { return _mm512_reduce_max_ps(a.v); }
+OCTAVO_INLINE float max_of(Vec a) {
+  const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
+}
 
 #elif defined(__AVX2__)
 

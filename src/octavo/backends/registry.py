@@ -7,9 +7,13 @@ from octavo.ops.interface import Backend
 
 
 def open_backend(name: str, threads: int | None = None, isa: str | None = None) -> Backend:
-    """Return the backend `name` (native | reference) with this many threads and this ISA (None: the device's best).
+    """Return the backend `name` (native | reference). `threads` and `isa` are of native; None: this device's best.
 
-    Raises ConfigError for an unknown name."""
+    Raises ConfigError for an unknown name or an ISA that this CPU does not have."""
+    if name == "native":
+        from octavo.backends.native.backend import NativeBackend
+
+        return NativeBackend(threads, isa)
     if name == "reference":
         from octavo.backends.reference.backend import ReferenceBackend
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from octavo.loaders.catalogue import find_model
 from octavo.loaders.load import open_weights
 from octavo.loaders.progress import OnProgress, PullProgress
 from octavo.loaders.store import StoredModel, list_models, pull
@@ -27,9 +28,11 @@ def pull_command(name: str, *, force: bool = False, quiet: bool = False) -> int:
     if quiet:
         pull(name, force=force)
         return 0
+    if model := find_model(name):
+        print(f"{model.name}: {model.description} ({model.licence}, {format_bytes(model.size)})", file=sys.stderr)
     with _shown_progress() as on_progress:
         path = pull(name, on_progress=on_progress, force=force)
-    print(f"{name}: {_describe(path)}. Checked and ready: octavo serve {name}")
+    print(f"{name}: {_describe(path)}. Ready: octavo serve {name}")
     return 0
 
 

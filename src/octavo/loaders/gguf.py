@@ -26,6 +26,7 @@ MAX_HEADER_BYTES = 64 * MiB  # metadata and tensor table
 MAX_STRING_BYTES = 16 * MiB
 MAX_ARRAY_ENTRIES = 16 << 20
 MAX_NESTING = 2
+MAX_INNER_ARRAYS = 1 << 16
 MAX_TENSORS = 1 << 16
 MAX_METADATA_KEYS = 1 << 16
 MAX_DIMS = 4
@@ -84,6 +85,18 @@ class StringArray:
         except UnicodeDecodeError as error:
             raise ModelError(f"{self.name}[{len(strings)}] is not UTF-8") from error
         return tuple(strings)
+
+    def pick(self, wanted: set[int]) -> dict[int, str]:
+        """Return the strings at the indices `wanted` alone, which costs less than decoding all; no UTF-8: U+FFFD."""
+        data, end = self.data, 0
+        picked: dict[int, str] = {}
+        length_at = _U64.unpack_from
+        for index in range(self.count):
+            start = end + 8
+            end = start + length_at(data, end)[0]
+            if index in wanted:
+                picked[index] = str(data[start:end], "utf-8", "replace")
+        return picked
 
 
 # Numeric arrays are memoryviews cast to their type; arrays of arrays are tuples.
@@ -279,7 +292,8 @@ class _Reader:
         if depth > MAX_NESTING:
             self.fail(f"{key} nests arrays deeper than {MAX_NESTING}")
         code = self.u32(f"type of {key}")
-        count = self.count(f"length of {key}", MAX_ARRAY_ENTRIES, _SMALLEST_BYTES.get(code, 1))
+        limit = MAX_INNER_ARRAYS if code == _ARRAY else MAX_ARRAY_ENTRIES
+        count = self.count(f"length of {key}", limit, _SMALLEST_BYTES.get(code, 1))
         if code == _STRING:
             return self.strings(key, count)
         if code == _ARRAY:

@@ -67,7 +67,7 @@ def read_gguf_text(file: GGUFFile) -> TextAssets:
     """Return the vocabulary, the chat template and the special ids. Raises ModelError."""
     metadata = Fields(file.name, file.metadata)
     vocabulary = _vocabulary(file, metadata)
-    defaults = _generation_defaults(metadata, vocabulary.tokens, vocabulary.token_types)
+    defaults = read_gguf_generation(file)
     adds_bos = vocabulary.model == "llama" or vocabulary.pre in _LLAMA3_PRES
     return TextAssets(
         tokenizer_json=None,
@@ -83,8 +83,24 @@ def read_gguf_text(file: GGUFFile) -> TextAssets:
 def read_gguf_generation(file: GGUFFile) -> GenerationDefaults:
     """Return where answers end and the sampling defaults of general.sampling.*. Raises ModelError."""
     metadata = Fields(file.name, file.metadata)
-    tokens = _strings(file, "tokenizer.ggml.tokens", MAX_VOCABULARY)
-    return _generation_defaults(metadata, tokens, _token_types(file, len(tokens)))
+    metadata.require("tokenizer.ggml.tokens")
+    tokens = _string_array(file, "tokenizer.ggml.tokens", MAX_VOCABULARY)
+    size = len(tokens)
+    control_ids = {token_id for token_id, kind in enumerate(_token_types(file, size)) if kind == _CONTROL}
+    control = {token: token_id for token_id, token in tokens.pick(control_ids).items()}
+    named = [token_id for name in ("eos", "eot", "eom") if (token_id := _token_id(metadata, name, size)) is not None]
+    sampling = {
+        "temperature": metadata.number("general.sampling.temp", None),
+        "top_k": metadata.integer("general.sampling.top_k", None),
+        "top_p": metadata.number("general.sampling.top_p", None),
+        "min_p": metadata.number("general.sampling.min_p", None),
+        "repetition_penalty": metadata.number("general.sampling.penalty_repeat", None),
+    }
+    return GenerationDefaults(
+        bos_token_id=_token_id(metadata, "bos", size),
+        eos_token_ids=unique_ids(named, turn_end_ids(metadata.text("tokenizer.chat_template", None), control)),
+        **check_sampling(metadata.source, sampling),
+    )
 
 
 def _section(file: GGUFFile, family: str) -> dict[str, Value]:
@@ -159,14 +175,15 @@ def _frequency_factors(file: GGUFFile, dim: int) -> tuple[float, ...]:
 
 def _vocabulary(file: GGUFFile, metadata: Fields) -> GGUFVocabulary:
     metadata.require("tokenizer.ggml.model", "tokenizer.ggml.tokens")
-    tokens = _strings(file, "tokenizer.ggml.tokens", MAX_VOCABULARY)
+    tokens = _string_array(file, "tokenizer.ggml.tokens", MAX_VOCABULARY).decode()
+    merges = _string_array(file, "tokenizer.ggml.merges", MAX_MERGES).decode() if "tokenizer.ggml.merges" in file.metadata else ()
     return GGUFVocabulary(
         model=metadata.choice("tokenizer.ggml.model", "", _VOCABULARIES),
         pre=metadata.text("tokenizer.ggml.pre", "default"),
         tokens=tokens,
         scores=_numbers(file, "tokenizer.ggml.scores", "f", len(tokens)) or (0.0,) * len(tokens),
         token_types=_token_types(file, len(tokens)),
-        merges=_strings(file, "tokenizer.ggml.merges", MAX_MERGES),
+        merges=merges,
         unknown_token_id=_token_id(metadata, "unknown", len(tokens)),
         add_space_prefix=metadata.boolean("tokenizer.ggml.add_space_prefix", True),
     )
@@ -176,13 +193,11 @@ def _token_types(file: GGUFFile, count: int) -> tuple[int, ...]:
     return _numbers(file, "tokenizer.ggml.token_type", "i", count) or (_NORMAL,) * count
 
 
-def _strings(file: GGUFFile, key: str, limit: int) -> tuple[str, ...]:
-    value = file.metadata.get(key)
-    if value is None:
-        return ()
+def _string_array(file: GGUFFile, key: str, limit: int) -> StringArray:
+    value = file.metadata[key]
     if not isinstance(value, StringArray) or len(value) > limit:
         raise ModelError(f"{file.name}: {key} must be an array of at most {limit:,} strings")
-    return value.decode()
+    return value
 
 
 def _numbers(file: GGUFFile, key: str, letter: str, count: int) -> tuple[int, ...]:
@@ -200,21 +215,3 @@ def _token_id(metadata: Fields, name: str, vocab_size: int) -> int | None:
     if token_id is not None and not 0 <= token_id < vocab_size:
         raise ModelError(f"{metadata.source}: tokenizer.ggml.{name}_token_id is {token_id:,}; the vocabulary has {vocab_size:,} tokens")
     return token_id
-
-
-def _generation_defaults(metadata: Fields, tokens: tuple[str, ...], token_types: tuple[int, ...]) -> GenerationDefaults:
-    control = {tokens[token_id]: token_id for token_id, kind in enumerate(token_types) if kind == _CONTROL}
-    size = len(tokens)
-    named = [token_id for name in ("eos", "eot", "eom") if (token_id := _token_id(metadata, name, size)) is not None]
-    sampling = {
-        "temperature": metadata.number("general.sampling.temp", None),
-        "top_k": metadata.integer("general.sampling.top_k", None),
-        "top_p": metadata.number("general.sampling.top_p", None),
-        "min_p": metadata.number("general.sampling.min_p", None),
-        "repetition_penalty": metadata.number("general.sampling.penalty_repeat", None),
-    }
-    return GenerationDefaults(
-        bos_token_id=_token_id(metadata, "bos", size),
-        eos_token_ids=unique_ids(named, turn_end_ids(metadata.text("tokenizer.chat_template", None), control)),
-        **check_sampling(metadata.source, sampling),
-    )

@@ -169,17 +169,8 @@ def _family(config: Fields) -> str:
 
 def _rope(config: Fields, head_dim: int) -> tuple[RopeSpec, int]:
     """Return the rotary embedding and the longest position it is meant for."""
-    scaling = config.section("rope_parameters") or config.section("rope_scaling") or Fields(config.source, {})
-    if nested := [name for name, value in scaling.values.items() if isinstance(value, dict)]:
-        raise ModelError(f"{scaling.source}: one rotary embedding per kind of layer ({', '.join(nested)}) is not supported")
-    kind_name = "rope_type" if "rope_type" in scaling.values else "type"
-    kind = scaling.choice(kind_name, "default", _ROPE_KINDS)
-    if kind != "none" and (unknown := scaling.values.keys() - _ROPE_KEYS[kind] - _ALL_ROPE_KEYS):
-        raise ModelError(f"{scaling.source}: {', '.join(sorted(unknown))} of a {kind} rope is not supported")
-    if (partial := scaling.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))) != 1.0:
-        raise ModelError(f"{scaling.source}: partial_rotary_factor is {partial:g}; only 1 is supported")
-    if not scaling.boolean("truncate", True):
-        raise ModelError(f"{scaling.source}: truncate is false; only yarn with whole-dimension bounds is supported")
+    scaling = config.section("rope_scaling") or config.section("rope_parameters") or Fields(config.source, {})
+    kind = _rope_kind(config, scaling)
     theta = scaling.number("rope_theta", config.number("rope_theta", 10_000.0))
     if theta <= 1:
         raise ModelError(f"{scaling.source}: rope_theta is {theta:g}; it must be more than 1")
@@ -211,6 +202,20 @@ def _rope(config: Fields, head_dim: int) -> tuple[RopeSpec, int]:
     # Linear and yarn configs give the length of pre-training; llama3 ones already the stretched length.
     stretched = {"linear": round(max_position * factor), "yarn": max(max_position, round(original * factor)), "llama3": max_position}
     return rope, stretched[kind]
+
+
+def _rope_kind(config: Fields, scaling: Fields) -> str:
+    """Return RopeSpec's name of the variant, whose every setting is one that Octavo computes with."""
+    if nested := [name for name, value in scaling.values.items() if isinstance(value, dict)]:
+        raise ModelError(f"{scaling.source}: one rotary embedding per kind of layer ({', '.join(nested)}) is not supported")
+    kind = scaling.choice("rope_type" if "rope_type" in scaling.values else "type", "default", _ROPE_KINDS)
+    if kind != "none" and (unknown := scaling.values.keys() - _ROPE_KEYS[kind] - _ALL_ROPE_KEYS):
+        raise ModelError(f"{scaling.source}: {', '.join(sorted(unknown))} of a {kind} rope is not supported")
+    if (partial := scaling.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))) != 1.0:
+        raise ModelError(f"{scaling.source}: partial_rotary_factor is {partial:g}; only 1 is supported")
+    if not scaling.boolean("truncate", True):
+        raise ModelError(f"{scaling.source}: truncate is false; only yarn with whole-dimension bounds is supported")
+    return kind
 
 
 def _attention_factor(scaling: Fields, factor: float) -> float | None:
@@ -265,9 +270,12 @@ class _Tokenizer(msgspec.Struct):
     post_processor: dict[str, Any] | None = None
 
 
+_TOKENIZER_DECODER = msgspec.json.Decoder(_Tokenizer)
+
+
 def _parse_tokenizer(data: bytes) -> _Tokenizer:
     try:
-        tokenizer = msgspec.json.decode(data, type=_Tokenizer)
+        tokenizer = _TOKENIZER_DECODER.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ModelError(f"tokenizer.json: {error}") from error
     if len(tokenizer.added_tokens) > MAX_ADDED_TOKENS:

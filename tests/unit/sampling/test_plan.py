@@ -1,5 +1,7 @@
 """Per-row sampling state, and the arrays of a step made from it."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ def row(tokens=(1, 2, 3), num_prompt=3, eos=(2,), **params) -> SamplingRow:
 
 
 def csr(start, values) -> list[list]:
-    return [values[a:b].tolist() for a, b in zip(start[:-1], start[1:], strict=True)]
+    return [values[a:b].tolist() for a, b in itertools.pairwise(start)]
 
 
 def test_parameters_become_one_entry_a_row():

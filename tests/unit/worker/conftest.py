@@ -50,7 +50,9 @@ class Driver:
     logprobs: dict[str, list] = field(default_factory=dict)
     step_id: int = 0
 
-    def open(self, request_id: str, token_ids: list[int], params: SamplingParams, num_tokens: int | None = None, num_prompt: int | None = None):
+    def open(
+        self, request_id: str, token_ids: list[int], params: SamplingParams, num_tokens: int | None = None, num_prompt: int | None = None
+    ):
         """Return the parts of a plan that open a row and compute its first `num_tokens` tokens."""
         self.known[request_id], self.computed[request_id] = len(token_ids), 0
         self.blocks[request_id] = []

@@ -4,7 +4,7 @@ import numpy as np
 
 from octavo.messages.step import NewRow, RowStep
 from octavo.params import SamplingParams
-from octavo.worker.batch import BatchBuilder
+from octavo.worker.batch import build_batch
 from octavo.worker.rows import IntList, Row
 
 
@@ -19,13 +19,9 @@ def step(request_id: str, start: int, num_tokens: int, wants_sample: bool) -> Ro
 
 
 def test_a_chunk_and_a_decode_become_flat_tokens():
-    builder = BatchBuilder(block_size=4, max_tokens=8, max_rows=4)
-    batch = builder.build(
-        [
-            (row("a", 9, [7, 2, 5]), step("a", 3, 3, wants_sample=False)),
-            (row("b", 5, [3, 6]), step("b", 4, 1, wants_sample=True)),
-        ]
-    )
+    chunk = (row("a", 9, [7, 2, 5]), step("a", 3, 3, wants_sample=False))
+    decode = (row("b", 5, [3, 6]), step("b", 4, 1, wants_sample=True))
+    batch = build_batch([chunk, decode], block_size=4)
     assert batch.token_ids.tolist() == [103, 104, 105, 104]
     assert batch.positions.tolist() == [3, 4, 5, 4]
     assert batch.query_start.tolist() == [0, 3, 4]
@@ -36,7 +32,7 @@ def test_a_chunk_and_a_decode_become_flat_tokens():
 
 
 def test_arrays_are_contiguous_and_of_the_promised_types():
-    batch = BatchBuilder(4, 8, 4).build([(row("a", 2, [1]), step("a", 0, 2, wants_sample=True))])
+    batch = build_batch([(row("a", 2, [1]), step("a", 0, 2, wants_sample=True))], block_size=4)
     for name, array in vars(batch).items():
         assert array.flags.c_contiguous, name
         assert array.dtype == (np.int64 if name == "slot_mapping" else np.int32), name

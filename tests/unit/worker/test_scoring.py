@@ -37,3 +37,9 @@ def test_perplexity_is_of_each_window_by_itself(scorer):
 def test_text_that_cannot_be_scored_is_refused(scorer, tokens, message):
     with pytest.raises(InvalidRequest, match=message):
         scorer.logits(tokens)
+
+
+@pytest.mark.parametrize(("tokens", "window"), [([1], 10), ([1, 2, 3], 1), ([], 10)])
+def test_perplexity_of_nothing_is_refused(scorer, tokens, window):
+    with pytest.raises(InvalidRequest, match="at least two in a window"):
+        scorer.perplexity(tokens, window)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from octavo.errors import EngineError, InvalidRequest
-from octavo.messages.step import RowStep, StepPlan
+from octavo.messages.step import NewRow, RowStep, StepPlan
 from octavo.params import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0, seed=0)
@@ -70,7 +70,7 @@ def test_a_preempted_row_goes_on_as_if_nothing_had_been(make_driver, params):
 def test_a_cached_prefix_is_read_from_its_blocks(make_driver):
     driver = make_driver()
     expected = driver.generate("a", prompt(37), RANDOM, 5)
-    new, step = driver.open("b", prompt(37), RANDOM)
+    new, _ = driver.open("b", prompt(37), RANDOM)
     shared = driver.blocks["a"][:2] + new.block_ids[2:]
     new = msgspec.structs.replace(new, block_ids=shared)
     driver.run([new], [RowStep(request_id="b", start=32, num_tokens=5, new_block_ids=[], wants_sample=True)])
@@ -97,10 +97,34 @@ def test_a_row_that_does_not_want_a_sample_gets_none(driver):
     assert driver.run([new], [step]).sampled == []
 
 
-def test_a_plan_without_rows_only_releases_and_a_second_time_is_no_error(driver):
+def test_a_plan_without_rows_only_releases_and_may_do_so_twice(driver):
     driver.generate("a", prompt(5), GREEDY, 1)
-    assert driver.run(released=driver.release("a")).sampled == []
-    assert driver.worker.execute(plan_of(released=["a"])).sampled == []
+    released = driver.release("a")
+    for _ in range(2):
+        assert driver.run(released=released).sampled == []
+    with pytest.raises(EngineError, match="row a has a step but is not open"):
+        driver.worker.execute(plan_of(rows=[RowStep(request_id="a", start=5, num_tokens=1, new_block_ids=[], wants_sample=True)]))
+
+
+def test_rows_opened_anew_after_a_step_that_failed_half_way_go_on_as_if_nothing_had_been(make_driver):
+    expected = make_driver().generate("a", prompt(9), RANDOM, 5)
+    driver = make_driver()
+    driver.generate("a", prompt(9), RANDOM, 2)
+    step = driver.step("a")
+    forward, driver.worker._forward = driver.worker._forward, failing_forward
+    with pytest.raises(RuntimeError, match="device"):
+        driver.run(rows=[step])
+    driver.worker._forward = forward
+    known = prompt(9) + driver.output["a"]
+    anew = NewRow(request_id="a", token_ids=known, num_prompt_tokens=9, params=RANDOM, block_ids=driver.blocks["a"])
+    driver.run([anew], [step], released=["a"])
+    while len(driver.output["a"]) < 5:
+        driver.run(rows=[driver.step("a")])
+    assert driver.output["a"] == expected
+
+
+def failing_forward(batch):
+    raise RuntimeError("the device failed")
 
 
 def test_log_probabilities_come_as_asked(driver):

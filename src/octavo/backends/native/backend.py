@@ -1,0 +1,82 @@
+"""The `native` backend: the C++ library. Holds the device (threads and an instruction set); models and sampling run on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.backends.native import _native
+from octavo.backends.native.lowering import lower
+from octavo.backends.native.ops import NativeOps, arrays_of
+from octavo.backends.native.sample import sample
+from octavo.backends.native.tensors import NativeKVCache, NativeWeight, kv_shape, memory_of
+from octavo.errors import ConfigError, ModelError
+from octavo.ops.interface import Batch, Forward, KVCache, Model, Sampled, SamplingBatch
+from octavo.ops.recording import record
+from octavo.specs import KVSpec, RawTensor
+
+FloatArray = npt.NDArray[np.float32]
+
+
+class NativeBackend:
+    """See `octavo.ops.interface.Backend`. Raises ConfigError for an ISA that this CPU does not have.
+
+    `threads` None: the CPUs that this process may use. `isa` None: the widest that this CPU has."""
+
+    name = "native"
+
+    def __init__(self, threads: int | None = None, isa: str | None = None) -> None:
+        isas = _native.available_isas()
+        if isa is not None and isa not in isas:
+            raise ConfigError(f"isa is {isa!r}; this CPU has {', '.join(isas)}")
+        self._device = _native.Device(threads or _native.usable_cpus(), isa or isas[-1])
+        self._sampler = _native.Sampler(self._device)
+
+    def describe(self) -> str:
+        return f"native: {self._device.isa}, {self._device.threads} threads"
+
+    def load_matrix(self, raw: RawTensor) -> NativeWeight:
+        if len(raw.shape) != 2:
+            raise ModelError(f"tensor {raw.name} has shape {raw.shape}; a matrix is needed here")
+        return NativeWeight(self._pack(raw, *raw.shape), raw.format)
+
+    def load_vector(self, raw: RawTensor) -> FloatArray:
+        if len(raw.shape) != 1:
+            raise ModelError(f"tensor {raw.name} has shape {raw.shape}; a vector is needed here")
+        values = np.empty((1, raw.shape[0]), np.float32)
+        self._device.embed(self._pack(raw, 1, raw.shape[0]), np.zeros(1, np.int32), values)  # the one row, as numbers
+        return values[0]
+
+    def _pack(self, raw: RawTensor, n: int, k: int) -> _native.Matrix:
+        try:
+            return self._device.pack(raw.format.label, n, k, np.frombuffer(raw.data, np.uint8))
+        except ValueError as error:
+            raise ModelError(f"tensor {raw.name} {raw.shape}, {raw.format.label}: {error}") from error
+
+    def make_kv_cache(self, spec: KVSpec, num_blocks: int) -> NativeKVCache:
+        return NativeKVCache(spec, num_blocks)
+
+    def eager(self, model: Model, kv: KVCache) -> Forward:
+        ops = NativeOps(self._device)
+
+        def forward(batch: Batch) -> FloatArray:
+            logits: FloatArray = model.forward(ops, batch, kv)
+            return logits
+
+        return forward
+
+    def compile(self, model: Model, kv: KVCache, max_tokens: int, max_rows: int) -> Forward:
+        builder, output = lower(record(model, kv.spec))
+        program = builder.build(self._device, memory_of(kv), output, max_tokens, max_rows)
+
+        def forward(batch: Batch) -> FloatArray:
+            return program.run(*arrays_of(batch))
+
+        return forward
+
+    def activation_bytes(self, model: Model, kv_spec: KVSpec, max_tokens: int, max_rows: int) -> int:
+        builder, output = lower(record(model, kv_spec))
+        return builder.measure(self._device, kv_shape(kv_spec, 1), output, max_tokens, max_rows)
+
+    def sample(self, logits: FloatArray, how: SamplingBatch) -> Sampled:
+        return sample(self._sampler, logits, how)

@@ -1,0 +1,89 @@
+"""From a recorded program to the C++ one: numbers its tensors, and makes explicit what the verbs leave open.
+
+Two things are computed once and shared: the operand of products (a row as int8 or bf16; right behind the row's writer, so
+that both run in one region) and the cos and sin of a step's positions (one table per RopeSpec, first of all). Regions and
+memory are decided in C++ (csrc/program_layout.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.backends.native import _native
+from octavo.backends.native.fusion import Fused, LinearAdd, fuse
+from octavo.backends.native.tensors import matrix_of
+from octavo.ops.interface import Weight
+from octavo.ops.recording import Add, Attention, Embed, Gated, Linear, Program, RmsNorm, Rope, StoreKV, TakeRows, TensorRef
+from octavo.ops.rotary import attention_factor, rope_frequencies
+from octavo.specs import RopeSpec
+
+
+def lower(program: Program) -> tuple[_native.ProgramBuilder, int]:
+    """Return a builder that holds the whole program, and the number of its output tensor."""
+    steps = fuse(program)
+    lowering = _Lowering(steps)
+    for step in steps:
+        lowering.emit(step)
+    return lowering.builder, lowering.tensor[program.output]
+
+
+class _Lowering:
+    def __init__(self, steps: Sequence[Fused]) -> None:
+        self.builder = _native.ProgramBuilder()
+        self.tensor: dict[TensorRef, int] = {}
+        self._operand: dict[tuple[TensorRef, str], int] = {}
+        self._operands_of: dict[TensorRef, dict[str, _native.Matrix]] = {}  # by tensor, one weight per kind of operand
+        for step in steps:
+            linear = step.linear if isinstance(step, LinearAdd) else step
+            if isinstance(linear, Linear):
+                matrix = matrix_of(linear.weight)
+                self._operands_of.setdefault(linear.x, {})[matrix.operand] = matrix
+        self._angles: dict[RopeSpec, int] = {}
+        for step in steps:
+            if isinstance(step, Rope) and step.rope not in self._angles:
+                self._angles[step.rope] = self._emit_angles(step.rope)
+
+    def emit(self, step: Fused) -> None:
+        builder, tensor = self.builder, self.tensor
+        if isinstance(step, StoreKV):
+            builder.store_kv(tensor[step.k], tensor[step.v], step.layer)
+            return
+        out = builder.tensor(step.out.rows, 4 * step.out.width)
+        match step:
+            case Embed():
+                builder.embed(out, matrix_of(step.weight))
+            case RmsNorm():
+                builder.rms_norm(out, tensor[step.x], step.weight, step.eps)
+            case Linear():
+                builder.linear(out, self._operand_for(step.x, step.weight), matrix_of(step.weight), step.bias, None)
+            case LinearAdd():
+                linear = step.linear
+                operand = self._operand_for(linear.x, linear.weight)
+                builder.linear(out, operand, matrix_of(linear.weight), linear.bias, tensor[step.residual])
+            case Rope():
+                builder.rope(out, tensor[step.x], self._angles[step.rope], step.head_dim, step.rope.interleaved)
+            case Attention():
+                builder.attention(out, tensor[step.q], step.layer, step.scale, step.window)
+            case Gated():
+                builder.gated(out, tensor[step.gate], tensor[step.up], step.activation)
+            case Add():
+                builder.add(out, tensor[step.x], tensor[step.y])
+            case TakeRows():
+                builder.take_rows(out, tensor[step.x])
+        tensor[step.out] = out
+        for kind, matrix in self._operands_of.get(step.out, {}).items():
+            operand = builder.operand(step.out.rows, matrix)
+            builder.prepare(operand, out, matrix)
+            self._operand[step.out, kind] = operand
+
+    def _operand_for(self, x: TensorRef, weight: Weight) -> int:
+        return self._operand[x, matrix_of(weight).operand]
+
+    def _emit_angles(self, rope: RopeSpec) -> int:
+        frequencies: npt.NDArray[np.float64] = rope_frequencies(rope)
+        table = self.builder.tensor("T", 8 * len(frequencies))
+        self.builder.angles(table, frequencies, attention_factor(rope))
+        return table

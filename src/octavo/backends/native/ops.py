@@ -1,0 +1,75 @@
+"""The verbs of `Ops` on NumPy arrays, each a call into C++: the eager path, bit for bit what the compiled program computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.backends.native import _native
+from octavo.backends.native.tensors import matrix_of, memory_of
+from octavo.ops.interface import Batch, IntArray, KVCache, Weight
+from octavo.ops.rotary import attention_factor, rope_frequencies
+from octavo.specs import RopeSpec
+
+FloatArray = npt.NDArray[np.float32]
+
+
+class NativeOps:
+    """See `octavo.ops.interface.Ops`, whose words these are."""
+
+    def __init__(self, device: _native.Device) -> None:
+        self._device = device
+
+    def embed(self, token_ids: IntArray, weight: Weight) -> FloatArray:
+        out = np.empty((len(token_ids), weight.shape[1]), np.float32)
+        self._device.embed(matrix_of(weight), token_ids, out)
+        return out
+
+    def rms_norm(self, x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
+        out = np.empty_like(x)
+        self._device.rms_norm(x, weight, eps, out)
+        return out
+
+    def linear(self, x: FloatArray, weight: Weight, bias: FloatArray | None = None) -> FloatArray:
+        out = np.empty((len(x), weight.shape[0]), np.float32)
+        self._device.linear(matrix_of(weight), x, bias, out)
+        return out
+
+    def rope(self, x: FloatArray, positions: IntArray, rope: RopeSpec, head_dim: int) -> FloatArray:
+        out = np.empty_like(x)
+        self._device.rope(x, positions, rope_frequencies(rope), attention_factor(rope), rope.interleaved, head_dim, out)
+        return out
+
+    def store_kv(self, k: FloatArray, v: FloatArray, kv: KVCache, layer: int, batch: Batch) -> None:
+        self._device.store_kv(memory_of(kv), layer, k, v, batch.slot_mapping)
+
+    def attention(self, q: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float, window: int | None = None) -> FloatArray:
+        out = np.empty_like(q)
+        self._device.attention(memory_of(kv), layer, q, scale, window, *arrays_of(batch), out)
+        return out
+
+    def gated(self, gate: FloatArray, up: FloatArray, activation: str) -> FloatArray:
+        out = np.empty_like(gate)
+        self._device.gated(gate, up, activation, out)
+        return out
+
+    def add(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        out = np.empty_like(x)
+        self._device.add(x, y, out)
+        return out
+
+    def take_rows(self, x: FloatArray, rows: IntArray) -> FloatArray:
+        return x[rows]
+
+
+def arrays_of(batch: Batch) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray, npt.NDArray[np.int64], IntArray]:
+    """Return the batch's arrays in the order in which C++ takes them."""
+    return (
+        batch.token_ids,
+        batch.positions,
+        batch.query_start,
+        batch.context_len,
+        batch.block_table,
+        batch.slot_mapping,
+        batch.sample_rows,
+    )

@@ -1,0 +1,53 @@
+"""What the native backend keeps: packed matrices and KV memory. Both live in C++; these give them their shapes and types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.backends.native import _native
+from octavo.ops.interface import KVCache, Weight
+from octavo.specs import Format, KVSpec
+
+
+@dataclass(frozen=True)
+class NativeWeight:
+    """A matrix [out_features, in_features] in panels; see csrc/include/octavo/packed.h. `format` is the file's."""
+
+    matrix: _native.Matrix
+    format: Format
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape
+
+    @property
+    def num_bytes(self) -> int:
+        return self.matrix.num_bytes
+
+
+class NativeKVCache:
+    """K and V of all blocks, in tiles of 16 positions; see csrc/include/octavo/kv_cache.h. Memory is backed when first written."""
+
+    def __init__(self, spec: KVSpec, num_blocks: int) -> None:
+        self.spec = spec
+        self.num_blocks = num_blocks
+        self.memory = _native.KVMemory(kv_shape(spec, num_blocks))
+
+
+def kv_shape(spec: KVSpec, num_blocks: int) -> _native.KVShape:
+    """Return the spec as C++ takes it."""
+    return _native.KVShape(spec.dtype, spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.block_size, num_blocks)
+
+
+def matrix_of(weight: Weight) -> _native.Matrix:
+    """Return what C++ holds of a weight of this backend. Raises TypeError for another's."""
+    if not isinstance(weight, NativeWeight):
+        raise TypeError(f"the native backend was given a weight of {type(weight).__name__}")
+    return weight.matrix
+
+
+def memory_of(kv: KVCache) -> _native.KVMemory:
+    """Return what C++ holds of KV memory of this backend. Raises TypeError for another's."""
+    if not isinstance(kv, NativeKVCache):
+        raise TypeError(f"the native backend was given KV memory of {type(kv).__name__}")
+    return kv.memory
