@@ -24,7 +24,7 @@ class Generator(Protocol):
 
 
 def measure_latency(
-    llm: Generator, workload: Workload, *, num_warmups: int, num_iterations: int, seed: int, on_iteration: Callable[[], None]
+    llm: Generator, workload: Workload, *, num_warmups: int, num_iterations: int, seed: int, on_iteration: Callable[[], object]
 ) -> dict[str, Any]:
     """Return avg_latency, latencies and percentiles, in seconds, of answering the whole batch."""
     rng = random.Random(seed)

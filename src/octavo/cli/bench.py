@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 
 from octavo.bench.engine_bench import measure_latency, measure_throughput
 from octavo.bench.workload import Workload
-from octavo.config.flags import ENGINE_GROUPS, FlagParser, did_you_mean
+from octavo.config.flags import ENGINE_GROUPS, FlagParser, did_you_mean, flag_type
 from octavo.config.resolve import resolve
 from octavo.config.schema import EngineConfig
 from octavo.errors import ConfigError
@@ -32,9 +31,9 @@ def bench_main(argv: Sequence[str]) -> int:
 
 def _latency(argv: Sequence[str]) -> int:
     parser = _parser("latency", input_len=32, output_len=128)
-    parser.add_argument("--batch-size", type=_positive, default=8, metavar="N", help="requests at once [8]")
-    parser.add_argument("--num-iters-warmup", type=parse_int, default=10, metavar="N", help="batches before measuring [10]")
-    parser.add_argument("--num-iters", type=_positive, default=30, metavar="N", help="batches measured [30]")
+    parser.add_argument("--batch-size", type=flag_type(_positive), default=8, metavar="N", help="requests at once [8]")
+    parser.add_argument("--num-iters-warmup", type=flag_type(parse_int), default=10, metavar="N", help="batches before measuring [10]")
+    parser.add_argument("--num-iters", type=flag_type(_positive), default=30, metavar="N", help="batches measured [30]")
     args = parser.parse(argv)
     llm = _load(parser.given(args))
 
@@ -60,7 +59,7 @@ def _latency(argv: Sequence[str]) -> int:
 
 def _throughput(argv: Sequence[str]) -> int:
     parser = _parser("throughput", input_len=128, output_len=128)
-    parser.add_argument("--num-prompts", type=_positive, default=64, metavar="N", help="requests in all [64]")
+    parser.add_argument("--num-prompts", type=flag_type(_positive), default=64, metavar="N", help="requests in all [64]")
     args = parser.parse(argv)
     result = measure_throughput(
         _load(parser.given(args)), Workload(args.num_prompts, args.input_len, args.output_len), seed=args.bench_seed
@@ -75,9 +74,13 @@ def _throughput(argv: Sequence[str]) -> int:
 
 def _parser(kind: str, *, input_len: int, output_len: int) -> FlagParser:
     parser = FlagParser(f"octavo bench {kind}", f"Measure the {KINDS[kind]}.", ENGINE_GROUPS, usage=f"octavo bench {kind} [FLAGS]")
-    parser.add_argument("--input-len", type=_positive, default=input_len, metavar="N", help=f"tokens of a prompt [{input_len}]")
-    parser.add_argument("--output-len", type=_positive, default=output_len, metavar="N", help=f"tokens of an answer [{output_len}]")
-    parser.add_argument("--bench-seed", type=parse_int, default=0, metavar="N", help="what the random prompts are drawn from [0]")
+    parser.add_argument("--input-len", type=flag_type(_positive), default=input_len, metavar="N", help=f"tokens of a prompt [{input_len}]")
+    parser.add_argument(
+        "--output-len", type=flag_type(_positive), default=output_len, metavar="N", help=f"tokens of an answer [{output_len}]"
+    )
+    parser.add_argument(
+        "--bench-seed", type=flag_type(parse_int), default=0, metavar="N", help="what the random prompts are drawn from [0]"
+    )
     parser.add_argument("--output-json", metavar="FILE", help="write the figures there")
     return parser
 
@@ -93,7 +96,7 @@ def _load(given: dict[str, Any]) -> Any:
 def _positive(text: str) -> int:
     number = parse_int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+        raise ConfigError(f"{text} must be at least 1")
     return number
 
 

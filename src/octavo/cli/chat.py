@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from octavo.cli.answering import Answered, Answerer, Message, Options, Write, answering_parser, open_answerer
-from octavo.config.flags import did_you_mean
+from octavo.config.flags import did_you_mean, flag_type
 from octavo.errors import RequestError
 from octavo.units import parse_int
 
@@ -29,7 +29,7 @@ def chat_main(argv: Sequence[str]) -> int:
     parser.add_argument("model_tag", nargs="?", metavar="MODEL", help="model to load (the same as --model)")
     parser.add_argument("-q", "--quick", metavar="MESSAGE", help="answer MESSAGE and end")
     parser.add_argument("--system-prompt", metavar="TEXT", help="what the model is told first")
-    parser.add_argument("--max-tokens", type=parse_int, metavar="N", help="longest answer [to the end of the context]")
+    parser.add_argument("--max-tokens", type=flag_type(parse_int), metavar="N", help="longest answer [to the end of the context]")
     args = parser.parse(argv)
     given = parser.given(args) | ({"model": args.model_tag} if args.model_tag else {})
     options = Options(args.max_tokens, args.temperature, given.get("seed"))

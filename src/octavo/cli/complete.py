@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from octavo.cli.answering import Options, answering_parser, open_answerer
+from octavo.config.flags import flag_type
 from octavo.errors import ConfigError
 from octavo.units import parse_int
 
@@ -16,7 +17,7 @@ def complete_main(argv: Sequence[str]) -> int:
     parser = answering_parser("octavo complete", "Continue a text.", "octavo complete [TEXT] [FLAGS]")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="what to continue; - or nothing reads it from standard input")
     parser.add_argument(
-        "--max-tokens", type=parse_int, default=DEFAULT_MAX_TOKENS, metavar="N", help=f"longest answer [{DEFAULT_MAX_TOKENS}]"
+        "--max-tokens", type=flag_type(parse_int), default=DEFAULT_MAX_TOKENS, metavar="N", help=f"longest answer [{DEFAULT_MAX_TOKENS}]"
     )
     args = parser.parse(argv)
     text = sys.stdin.read() if args.text in (None, "-") else args.text

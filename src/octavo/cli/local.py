@@ -12,7 +12,6 @@ from octavo.client.async_engine import AsyncEngine
 from octavo.config.schema import EngineConfig
 from octavo.errors import InvalidRequest, RequestFailed
 from octavo.params import SamplingParams
-from octavo.text.chat import validate_messages
 
 
 class LocalAnswerer:
@@ -28,9 +27,7 @@ class LocalAnswerer:
         template = self._engine.chat
         if template is None:
             raise InvalidRequest("this model has no chat template; use octavo complete, or give --chat-template FILE")
-        token_ids = template.render(
-            validate_messages(list(messages)), add_generation_prompt=True, continue_final_message=False, template_kwargs=None
-        )
+        token_ids = template.render(messages)
         return self._runner.run(self._answer(token_ids, options, write))
 
     def complete(self, prompt: str, options: Options, write: Write) -> Answered:

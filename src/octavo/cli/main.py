@@ -69,3 +69,7 @@ def _help() -> str:
     for title, names in _SECTIONS.items():
         lines += ["", f"{title}:", *(f"  {name:<12} {COMMANDS[name][1]}" for name in names)]
     return "\n".join([*lines, "", "octavo COMMAND --help tells about one; octavo --version prints the version."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

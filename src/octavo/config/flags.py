@@ -293,15 +293,15 @@ def _add(section: argparse._ArgumentGroup, flag: Flag) -> None:
         section.add_argument(
             flag.option,
             metavar=flag.metavar,
-            type=_typed(flag.parse),
+            type=flag_type(flag.parse),
             action="append" if flag.repeatable else "store",
             default=argparse.SUPPRESS,
             help=describe(flag).replace("%", "%%"),
         )
 
 
-def _typed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """argparse wants its own exception, and then puts the flag's name before the message."""
+def flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return `parse` for argparse, which wants its own exception and then puts the flag's name before the message."""
 
     def typed(text: str) -> Any:
         try:

@@ -33,8 +33,11 @@ class MetricsRecorder:
         self._plain = {metric.name: self._metrics[metric.name].labels(**self._labels) for metric in METRICS if not metric.labels}
         self._publish_cache_config(ready, cache)
 
-    def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+    def render(self, *, is_idle: bool) -> bytes:
+        """Return all metrics in Prometheus' text format. `is_idle`: no request is unfinished, whatever the last step said."""
+        if is_idle:  # the last requests may have been aborted, and that is no step
+            for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+                self._plain[name].set(0)
         return generate_latest(self._registry)
 
     def record_step(self, step: StepStats) -> None:

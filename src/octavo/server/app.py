@@ -27,6 +27,7 @@ from octavo.server.state import Engine, ServerState
 
 _log = logging.getLogger("octavo.server")
 
+PROBES = ("/health", "/livez", "/readyz", "/metrics")  # asked every few seconds: not worth a line each
 SAFETY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
@@ -77,7 +78,8 @@ class Gate:
             await error_response(internal_error())(scope, receive, send_marked)
         finally:
             route = scope.get("route")
-            _log.info(
+            _log.log(
+                logging.DEBUG if route is not None and route.path in PROBES else logging.INFO,
                 "%s %s %d %.0f ms %s",
                 scope["method"],
                 route.path if route is not None else "-",

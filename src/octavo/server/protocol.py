@@ -1,4 +1,4 @@
-"""HTTP/1.1 framing with limits: uvicorn's httptools protocol, made strict.
+"""HTTP/1.1 framing with limits: uvicorn and its httptools protocol, made strict.
 
 Limits on the request line, on the number and size of headers and on the time that a head may take; one Host header;
 no transfer coding but chunked. What breaks them is answered in OpenAI's error shape and the connection is closed.
@@ -7,16 +7,21 @@ no transfer coding but chunked. What breaks them is answered in OpenAI's error s
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import httptools
 import orjson
+import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 MAX_REQUEST_LINE = 8 << 10
 MAX_HEADERS = 64
 MAX_HEADER_BYTES = 16 << 10
 HEAD_TIMEOUT_S = 10.0
+KEEP_ALIVE_S = 75
 
 Refusal = tuple[int, str, str]  # status, code, message
 
@@ -57,7 +62,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(self._refusal or BAD_REQUEST)
         except httptools.HttpParserUpgrade:
-            pass  # no upgrade is offered: the request is answered as it stands
+            self.cycle.keep_alive = False  # no upgrade is offered: the request is answered as it stands, and that is all
         else:
             if self._in_head:
                 self._head_bytes += len(data)
@@ -116,3 +121,29 @@ class StrictHttpProtocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handlers: whoever runs it sets should_exit."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def make_server(app: ASGIApp, drain_s: float) -> Server:
+    """Return a server for `app`; when told to exit it gives open connections `drain_s` to end."""
+    return Server(
+        uvicorn.Config(
+            app,
+            http=StrictHttpProtocol,
+            ws="none",
+            lifespan="off",
+            loop="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, round(drain_s)),
+        )
+    )

@@ -47,7 +47,7 @@ async def version(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     state: ServerState = request.app.state.server
-    return Response(state.metrics.render(), headers={"content-type": CONTENT_TYPE})
+    return Response(state.render_metrics(), headers={"content-type": CONTENT_TYPE})
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

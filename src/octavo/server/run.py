@@ -2,7 +2,8 @@
 
 The port is taken before anything is loaded, so that a taken one fails at once. The server then listens while the model
 loads: /livez says 200, everything else 503 model_loading. On SIGTERM or SIGINT nothing new is taken, unfinished
-answers get DRAIN_S to end, the engine is stopped (what is left ends with an error event), and `serve` returns 0.
+answers get DRAIN_S to end (none after a second signal), the engine is stopped, what is left ends with an error event,
+and `serve` returns 0.
 """
 
 from __future__ import annotations
@@ -13,19 +14,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 from octavo.client.async_engine import AsyncEngine
 from octavo.config.schema import EngineConfig, ServerConfig
-from octavo.errors import StartupError
 from octavo.server.auth import check_exposure
+from octavo.server.listener import open_listener
 
 EXIT_OK = 0
 EXIT_ENGINE_GONE = 70
 DRAIN_S = 10.0
-KEEP_ALIVE_S = 75
 ENGINE_CHECK_S = 1.0
 
 _log = logging.getLogger("octavo.server")
@@ -43,52 +41,22 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
         return runner.run(_serve(engine_config, config, listener, started_s))
 
 
-def open_listener(host: str, port: int) -> socket.socket:
-    """Return a bound socket. Raises StartupError when the address is taken or is not ours."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        reason = "another program listens there" if error.errno == 98 else error.strerror
-        raise StartupError(f"cannot listen on {host} port {port}: {reason}; choose another with --port (0: any free one)") from None
-    return listener
-
-
 async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, started_s: float) -> int:
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
     loading = asyncio.create_task(AsyncEngine.start(engine_config, on_log=_log.info))
     await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
 
-    import uvicorn
-
     from octavo.server.app import create_app
-    from octavo.server.protocol import StrictHttpProtocol
-
-    class Server(uvicorn.Server):
-        @contextmanager
-        def capture_signals(self) -> Generator[None, None, None]:
-            yield  # they are ours
+    from octavo.server.protocol import make_server
 
     app = create_app(None, config)
-    server = Server(
-        uvicorn.Config(
-            app,
-            http=StrictHttpProtocol,
-            ws="none",
-            lifespan="off",
-            loop="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=int(DRAIN_S),
-        )
-    )
+    server = make_server(app, DRAIN_S)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     engine: AsyncEngine | None = None
@@ -102,7 +70,7 @@ async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: so
         await _until_stop(engine, stop)
         app.state.server.drain()
         _log.info("stopping: %d requests unfinished", engine.num_unfinished)
-        await _drain(engine)
+        await _drain(engine, hurry)
         return EXIT_OK if stop.is_set() else EXIT_ENGINE_GONE
     finally:
         stopping.cancel()
@@ -124,10 +92,10 @@ async def _until_stop(engine: AsyncEngine, stop: asyncio.Event) -> None:
             continue
 
 
-async def _drain(engine: AsyncEngine) -> None:
-    """Give unfinished requests DRAIN_S to end."""
+async def _drain(engine: AsyncEngine, hurry: asyncio.Event) -> None:
+    """Give unfinished requests DRAIN_S to end, or until `hurry`."""
     deadline = time.monotonic() + DRAIN_S
-    while engine.num_unfinished and time.monotonic() < deadline:
+    while engine.num_unfinished and time.monotonic() < deadline and not hurry.is_set():
         await asyncio.sleep(0.05)
 
 

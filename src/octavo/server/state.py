@@ -25,7 +25,11 @@ from octavo.text.tokenizer import Tokenizer
 T = TypeVar("T")
 
 
-class Generation(AsyncIterator[RequestOutput], Protocol):
+class Generation(Protocol):
+    """The events of one request; closing it aborts what is unfinished."""
+
+    def __aiter__(self) -> AsyncIterator[RequestOutput]: ...
+    async def __anext__(self) -> RequestOutput: ...
     async def aclose(self) -> None: ...
 
 
@@ -92,6 +96,10 @@ class ServerState:
         if self._metrics is None:
             raise model_loading()
         return self._metrics
+
+    def render_metrics(self) -> bytes:
+        """Return the metrics as Prometheus reads them. Raises CapacityError while the engine loads."""
+        return self.metrics.render(is_idle=self._engine is None or self._engine.num_unfinished == 0)
 
     def check_health(self) -> None:
         """Raise what `engine` raises, and EngineDead while the engine process is being replaced."""

@@ -15,17 +15,17 @@ from starlette.responses import Response
 
 from octavo.client.outputs import Logprob, PositionLogprobs
 from octavo.errors import InvalidRequest
+from octavo.params import SamplingParams
 from octavo.server.body import read_json_object
 from octavo.server.disconnect import until_disconnect
 from octavo.server.errors import JSONResponse
 from octavo.server.openai.generation import Events, Header, Prompt, Usage, generate
 from octavo.server.openai.models import check_model
-from octavo.server.openai.sampling import check_max_tokens, check_text_length, room_for_answer, sampling_params
+from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params
 from octavo.server.openai.schemas import ChatRequest
 from octavo.server.openai.validation import check_stream_options, parse_body
 from octavo.server.sse import EventStream
 from octavo.server.state import Engine, ServerState
-from octavo.text.chat import validate_messages
 
 Chunks = AsyncGenerator[dict[str, Any], None]
 
@@ -57,25 +57,19 @@ def _check_combinations(body: ChatRequest) -> None:
 
 
 def _render(engine: Engine, body: ChatRequest) -> list[int]:
-    """Return the prompt's token ids. Runs off the event loop."""
-    messages = validate_messages(body.messages)
+    """Return the prompt's token ids; the template checks the messages. Runs off the event loop."""
     if engine.chat is None:
         raise InvalidRequest("this model has no chat template; use /v1/completions, or start with --chat-template", param="messages")
-    check_text_length(_texts(body.messages), engine, "messages")
     return engine.chat.render(
-        messages,
+        body.messages,
         add_generation_prompt=not body.continue_final_message if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=bool(body.continue_final_message),
-        template_kwargs=body.chat_template_kwargs.model_dump(exclude_none=True) if body.chat_template_kwargs else None,
+        template_kwargs=body.chat_template_kwargs,
+        max_prompt_tokens=engine.ready.max_model_len,
     )
 
 
-def _texts(messages: list[Any]) -> list[str]:
-    contents = [message["content"] for message in messages if message.get("content")]
-    return [part for content in contents for part in ([content] if isinstance(content, str) else [p["text"] for p in content])]
-
-
-def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int) -> Any:
+def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int) -> SamplingParams:
     max_model_len = engine.ready.max_model_len
     room = room_for_answer(num_prompt_tokens, max_model_len, "messages")
     if body.max_tokens is not None:
@@ -136,4 +130,4 @@ def _position(position: PositionLogprobs) -> dict[str, Any]:
 
 
 def _candidate(candidate: Logprob) -> dict[str, Any]:
-    return {"token": candidate.text, "logprob": candidate.logprob, "bytes": list(candidate.token_bytes)}
+    return {"token": candidate.token_bytes.decode("utf-8", "replace"), "logprob": candidate.logprob, "bytes": list(candidate.token_bytes)}

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.client.outputs import PositionLogprobs
+from octavo.client.outputs import Logprob, PositionLogprobs
 from octavo.errors import InvalidRequest
 from octavo.server.body import read_json_object
 from octavo.server.disconnect import until_disconnect
@@ -126,10 +126,16 @@ def _joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _logprobs(positions: list[PositionLogprobs], offset: int) -> dict[str, Any]:
-    tokens = [position.sampled.text for position in positions]
+    tokens = [_text(position.sampled) for position in positions]
     return {
         "tokens": tokens,
         "token_logprobs": [position.sampled.logprob for position in positions],
-        "top_logprobs": [{candidate.text: candidate.logprob for candidate in (position.sampled, *position.top)} for position in positions],
+        "top_logprobs": [
+            {_text(candidate): candidate.logprob for candidate in (position.sampled, *position.top)} for position in positions
+        ],
         "text_offset": [offset + sum(len(token) for token in tokens[:index]) for index in range(len(tokens))],
     }
+
+
+def _text(candidate: Logprob) -> str:
+    return candidate.token_bytes.decode("utf-8", "replace")

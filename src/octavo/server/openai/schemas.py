@@ -1,23 +1,25 @@
 """The request bodies of the OpenAI API: closed, strict (no coercion), every field bounded.
 
 A field that we do not honour is refused by name: `refused_fields` (with the value that asks for nothing, which passes),
-and `refused_when_set` for those whose value is checked first. Messages are checked by text.chat.validate_messages.
+and `refused_when_set` for those whose value is checked first. Messages and chat_template_kwargs are checked by text.chat.ChatTemplate.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from octavo.params import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_N, MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS
+from octavo.text.chat import MAX_TEMPLATE_KWARGS
 
 MAX_MESSAGES = 2048
 MAX_PROMPTS = 32
 MAX_NAME_CHARS = 256
 MAX_TOKENS = 2**31 - 1
 MAX_STOP_TOKEN_IDS = 128
+MAX_METADATA = 16
 
 
 def _stop(value: Any) -> list[str]:
@@ -71,16 +73,24 @@ def _prompts(value: Any) -> list[str] | list[list[int]]:
     if all(isinstance(prompt, str) for prompt in prompts):
         return prompts
     for prompt in prompts:
-        if not isinstance(prompt, list) or not all(type(token_id) is int or _is_huge_int(token_id) for token_id in prompt):
+        if not isinstance(prompt, list) or not _are_integers(prompt):
             raise PydanticCustomError("invalid_type", "a prompt must be a string or an array of integers, and all prompts of one kind")
-        if not all(0 <= token_id <= MAX_TOKENS for token_id in prompt):
+        if min(prompt) < 0 or max(prompt) > MAX_TOKENS:
             raise PydanticCustomError("invalid_value", "a prompt holds a token id outside the model's vocabulary")
     return prompts
 
 
-def _is_huge_int(value: Any) -> bool:
+def _are_integers(values: list[Any]) -> bool:
     """The JSON reader gives integers beyond 64 bits as floats."""
-    return isinstance(value, float) and abs(value) >= 1 << 63
+    kinds = set(map(type, values))
+    return kinds <= {int} or (kinds <= {int, float} and all(abs(value) >= 1 << 63 for value in values if isinstance(value, float)))
+
+
+def _metadata(value: Any) -> Any:
+    """Count before looking: Pydantic would list a mistake for each of a million entries."""
+    if isinstance(value, dict) and len(value) > MAX_METADATA:
+        raise PydanticCustomError("array_above_max_length", f"metadata has too many entries; the limit is {MAX_METADATA}")
+    return value
 
 
 def _response_format(value: Any) -> None:
@@ -101,15 +111,19 @@ def _response_format(value: Any) -> None:
 class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, value: Any) -> Any:
+        """Stop at the first unknown field: Pydantic would list a million of them."""
+        if isinstance(value, dict):
+            unknown = next((name for name in value if name not in cls.model_fields), None)
+            if unknown is not None:
+                raise PydanticCustomError("unknown_parameter", "unknown field", {"name": unknown})
+        return value
+
 
 class StreamOptions(Strict):
     include_usage: bool | None = None
-
-
-class ChatTemplateKwargs(Strict):
-    """What a request may tell a chat template: this and no more."""
-
-    enable_thinking: bool | None = None
 
 
 class RequestBody(Strict):
@@ -160,7 +174,9 @@ class RequestBody(Strict):
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
     user: str | None = Field(None, max_length=MAX_NAME_CHARS)
-    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None = Field(None, max_length=16)
+    metadata: Annotated[
+        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None, BeforeValidator(_metadata)
+    ] = Field(None, max_length=MAX_METADATA)
     prompt_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     truncate_prompt_tokens: int | None = Field(None, ge=-1, le=MAX_TOKENS)
 
@@ -196,7 +212,7 @@ class ChatRequest(RequestBody):
     response_format: Annotated[None, BeforeValidator(_response_format)] = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    chat_template_kwargs: ChatTemplateKwargs | None = None
+    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=MAX_TEMPLATE_KWARGS)
 
 
 class CompletionRequest(RequestBody):

@@ -27,6 +27,7 @@ _EXPECTED = {
     "model_type": "an object",
     "model_attributes_type": "an object",
 }
+MAX_SHOWN_NAME = 64
 OWN_CODES = ("invalid_type", "invalid_value", "array_above_max_length", "unsupported_value")  # raised by the schemas' own validators
 
 
@@ -61,8 +62,8 @@ def as_invalid_request(schema: type[BaseModel], detail: ErrorDetails) -> Request
         return InvalidRequest(detail["msg"], code=kind, param=param)
     if kind == "missing":
         return InvalidRequest(f"missing required parameter: {param}", code="missing_required_parameter", param=param)
-    if kind == "extra_forbidden":
-        return _unknown(schema, location)
+    if kind == "unknown_parameter":
+        return _unknown(schema, param, context["name"])
     if kind in _EXPECTED:
         if kind.startswith("int") and _is_huge(detail["input"]):
             above = detail["input"] > 0
@@ -97,16 +98,14 @@ def _unsupported(name: str) -> InvalidRequest:
     return InvalidRequest(f"{name} is not supported by this server; leave it out", code="unsupported_parameter", param=name)
 
 
-def _unknown(schema: type[BaseModel], location: tuple[str | int, ...]) -> InvalidRequest:
+def _unknown(schema: type[BaseModel], parent: str, name: str) -> InvalidRequest:
     """Name the field and its nearest known one; inside another field, `param` is that field."""
-    name = str(location[-1])[:64]
-    shown = name if name.isidentifier() else "a field"
-    if len(location) > 1:
-        parent = _dotted(location[:-1])
-        return InvalidRequest(f"{parent} has no {shown}", code="unknown_parameter", param=parent)
-    near = difflib.get_close_matches(name, schema.model_fields, n=1)
+    shown = name if name.isidentifier() and len(name) <= MAX_SHOWN_NAME else "a field"
+    if parent:
+        return InvalidRequest(f"{parent} has no field {shown}", code="unknown_parameter", param=parent)
+    near = difflib.get_close_matches(name[:MAX_SHOWN_NAME], schema.model_fields, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return InvalidRequest(f"unknown parameter: {shown}{hint}", code="unknown_parameter", param=name if name.isprintable() else None)
+    return InvalidRequest(f"unknown parameter: {shown}{hint}", code="unknown_parameter", param=shown if shown == name else None)
 
 
 def _dotted(location: tuple[str | int, ...]) -> str:
