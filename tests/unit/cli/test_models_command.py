@@ -1,7 +1,5 @@
 """`octavo pull` and `octavo models` as a person sees them."""
 
-import json
-
 import pytest
 
 from octavo.cli import models as command
@@ -18,12 +16,6 @@ def test_the_list_shows_each_model_and_how_to_fetch_it(capsys):
     assert command.models_command() == 0
     shown = capsys.readouterr().out
     assert "smollm2-135m-instruct" in shown and "93.8 MiB" in shown and "octavo pull NAME" in shown
-
-
-def test_the_list_as_json_is_whole(capsys):
-    assert command.models_command(as_json=True) == 0
-    first = json.loads(capsys.readouterr().out)[0]
-    assert (first["name"], first["num_bytes"], first["path"]) == ("smollm2-135m-instruct", 98_362_432, None)
 
 
 def test_progress_off_a_terminal_is_a_line_at_each_tenth(capsys):
