@@ -15,9 +15,10 @@ struct Floats { __m256 low, high; };
 struct Ints { __m256i low, high; };
 using Line = Ints;
 
-constexpr int kMaxRows = 4;       // rows of a register block
-constexpr int kUnpackRows = 8;    // from here on a panel is unpacked once for all rows
-constexpr int kByteZero = 0;      // that dot_quads leaves in 8-bit quants
+constexpr int kMaxRows = 4;      // of a block of registers: one panel, unpacked on the way
+constexpr int kWideRows = 4;     // of a block of registers: panels unpacked before
+constexpr int kUnpackRows = 8;   // from here on it pays to unpack once for all rows
+constexpr int kByteZero = 0  ;   // that dot_quads leaves in 8-bit quants
 
 inline Floats zero_floats() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 inline Floats load_floats(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -89,21 +90,26 @@ inline __m256i multiply_pairs(__m256i w, __m256i x) {
   return _mm256_maddubs_epi16(_mm256_abs_epi8(centred), _mm256_sign_epi8(x, centred));
 }
 
-// acc[r] += the dot products of w[0 .. Quads) with quads First .. First + Quads of row r's group. A run of quads is summed
-// in 16 bits as long as 2 * 127 * largest quant * run stays below 2^15.
-template <int Bits, int First, int Quads, int R>
-[[gnu::always_inline]] inline void dot_quads(const Line* w, const uint8_t* x, int64_t stride, Ints (&acc)[R]) {
+// acc[p][r] += the dot products of panel p's quads First .. First + Quads with those of row r's group. A run of quads is
+// summed in 16 bits as long as 2 * 127 * largest quant * run stays below 2^15.
+template <int Bits, int First, int Quads, int P, int R, class Group>
+[[gnu::always_inline]] inline void dot_quads(const Group (&w)[P], const uint8_t* x, int64_t stride, Ints (&acc)[P][R]) {
   constexpr int kRun = Bits == 4 ? 8 : Bits == 5 ? 4 : Bits == 6 ? 2 : 1;
   const __m256i ones = _mm256_set1_epi16(1);
-  for (int r = 0; r < R; ++r) {
-    for (int begin = 0; begin < Quads; begin += kRun) {
-      __m256i low = _mm256_setzero_si256(), high = low;
+  for (int p = 0; p < P; ++p) {
+    for (int begin = First; begin < First + Quads; begin += kRun) {
+      Ints sums[R];
       for (int q = begin; q < begin + kRun; ++q) {
-        const __m256i quad = broadcast_word(x + r * stride + (First + q) * 4);
-        low = _mm256_add_epi16(low, multiply_pairs<Bits>(w[q].low, quad));
-        high = _mm256_add_epi16(high, multiply_pairs<Bits>(w[q].high, quad));
+        for (int r = 0; r < R; ++r) {
+          const __m256i quad = broadcast_word(x + r * stride + q * 4);
+          const __m256i low = multiply_pairs<Bits>(w[p].quads[q].low, quad), high = multiply_pairs<Bits>(w[p].quads[q].high, quad);
+          sums[r] = q == begin ? Ints{low, high} : Ints{_mm256_add_epi16(sums[r].low, low), _mm256_add_epi16(sums[r].high, high)};
+        }
       }
-      acc[r] = {_mm256_add_epi32(acc[r].low, _mm256_madd_epi16(low, ones)), _mm256_add_epi32(acc[r].high, _mm256_madd_epi16(high, ones))};
+      for (int r = 0; r < R; ++r) {
+        acc[p][r].low = _mm256_add_epi32(acc[p][r].low, _mm256_madd_epi16(sums[r].low, ones));
+        acc[p][r].high = _mm256_add_epi32(acc[p][r].high, _mm256_madd_epi16(sums[r].high, ones));
+      }
     }
   }
 }

@@ -15,9 +15,10 @@ using Floats = __m512;
 using Ints = __m512i;
 using Line = __m512i;
 
-constexpr int kMaxRows = 8;       // rows of a register block
-constexpr int kUnpackRows = 16;   // from here on a panel is unpacked once for all rows
-constexpr int kByteZero = 128;    // that dot_quads leaves in 8-bit quants
+constexpr int kMaxRows = 8;      // of a block of registers: one panel, unpacked on the way
+constexpr int kWideRows = 6;     // of a block of registers: two panels, unpacked before
+constexpr int kUnpackRows = 12;  // from here on it pays to unpack once for all rows
+constexpr int kByteZero = 128;   // that dot_quads leaves in 8-bit quants
 
 inline Floats zero_floats() { return _mm512_setzero_ps(); }
 inline Floats load_floats(const float* p) { return _mm512_loadu_ps(p); }
@@ -63,11 +64,14 @@ inline Ints weighted_sums(const ActGroup& x) {
   return _mm512_dpwssd_epi32(_mm512_setzero_si512(), broadcast_word(x.sums), _mm512_set1_epi32(static_cast<int>(kWeights)));
 }
 
-// acc[r] += the dot products of w[0 .. Quads) with quads First .. First + Quads of row r's group.
-template <int Bits, int First, int Quads, int R>
-[[gnu::always_inline]] inline void dot_quads(const Line* w, const uint8_t* x, int64_t stride, Ints (&acc)[R]) {
-  for (int q = 0; q < Quads; ++q) {
-    for (int r = 0; r < R; ++r) acc[r] = _mm512_dpbusd_epi32(acc[r], w[q], broadcast_word(x + r * stride + (First + q) * 4));
+// acc[p][r] += the dot products of panel p's quads First .. First + Quads with those of row r's group.
+template <int Bits, int First, int Quads, int P, int R, class Group>
+[[gnu::always_inline]] inline void dot_quads(const Group (&w)[P], const uint8_t* x, int64_t stride, Ints (&acc)[P][R]) {
+  for (int q = First; q < First + Quads; ++q) {
+    for (int r = 0; r < R; ++r) {
+      const __m512i quad = broadcast_word(x + r * stride + q * 4);
+      for (int p = 0; p < P; ++p) acc[p][r] = _mm512_dpbusd_epi32(acc[p][r], w[p].quads[q], quad);
+    }
   }
 }
 

@@ -14,9 +14,10 @@ struct Floats { float at[16]; };
 struct Ints { int32_t at[16]; };
 struct Line { uint8_t at[64]; };
 
-constexpr int kMaxRows = 4;       // rows of a register block
-constexpr int kUnpackRows = 8;    // from here on a panel is unpacked once for all rows
-constexpr int kByteZero = 128;    // that dot_quads leaves in 8-bit quants
+constexpr int kMaxRows = 4;      // of a block of registers: one panel, unpacked on the way
+constexpr int kWideRows = 4;     // of a block of registers: panels unpacked before
+constexpr int kUnpackRows = 8;   // from here on it pays to unpack once for all rows
+constexpr int kByteZero = 128;   // that dot_quads leaves in 8-bit quants
 
 template <class F>
 inline Floats floats_of(F f) {
@@ -84,14 +85,16 @@ inline Ints weighted_sums(const ActGroup& x) {
   return result;
 }
 
-// acc[r] += the dot products of w[0 .. Quads) with quads First .. First + Quads of row r's group.
-template <int Bits, int First, int Quads, int R>
-[[gnu::always_inline]] inline void dot_quads(const Line* w, const uint8_t* x, int64_t stride, Ints (&acc)[R]) {
+// acc[p][r] += the dot products of panel p's quads First .. First + Quads with those of row r's group.
+template <int Bits, int First, int Quads, int P, int R, class Group>
+[[gnu::always_inline]] inline void dot_quads(const Group (&w)[P], const uint8_t* x, int64_t stride, Ints (&acc)[P][R]) {
   for (int r = 0; r < R; ++r) {
-    int8_t quants[Quads * 4];
-    std::memcpy(quants, x + r * stride + First * 4, Quads * 4);
-    for (int q = 0; q < Quads; ++q) {
-      for (int i = 0; i < 64; ++i) acc[r].at[i / 4] += w[q].at[i] * quants[q * 4 + i % 4];
+    int8_t quants[kGroup];
+    std::memcpy(quants, x + r * stride, kGroup);
+    for (int p = 0; p < P; ++p) {
+      for (int q = First; q < First + Quads; ++q) {
+        for (int i = 0; i < 64; ++i) acc[p][r].at[i / 4] += w[p].quads[q].at[i] * quants[q * 4 + i % 4];
+      }
     }
   }
 }

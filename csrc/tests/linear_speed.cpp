@@ -25,7 +25,7 @@ PackedMatrix random_matrix(Format format, int64_t n, int64_t k, ThreadPool& pool
   const FormatInfo info = format_info(format);
   std::vector<uint8_t> bytes(static_cast<size_t>(n * (k / info.block_values) * info.block_bytes));
   std::mt19937 random(7);
-  for (auto& byte : bytes) byte = static_cast<uint8_t>(random() & 0x3b);  // as a float of any width: small and finite
+  for (auto& byte : bytes) byte = static_cast<uint8_t>((random() & 0x03) | 0x38);  // as a float of any width: small and normal
   const auto start = std::chrono::steady_clock::now();
   PackedMatrix matrix = pack_matrix(format, n, k, bytes.data(), bytes.size(), pool);
   pack_seconds += seconds_since(start);

@@ -131,8 +131,10 @@ class ModelSpec:
                 raise ModelError(f"model config: {name} is {value:,}; it must lie in 1..2^31")
         if self.num_heads % self.num_kv_heads:
             raise ModelError(f"model config: {self.num_heads} query heads are no multiple of {self.num_kv_heads} KV heads")
-        if self.rope.dim % 2 or self.rope.dim > self.head_dim:
-            raise ModelError(f"model config: rotary dimension {self.rope.dim} must be even and at most head_dim {self.head_dim}")
+        if self.rope.dim % 2 or not 2 <= self.rope.dim <= self.head_dim:
+            raise ModelError(f"model config: rotary dimension {self.rope.dim} must be even and lie in 2..head_dim ({self.head_dim})")
+        if not 0 < self.norm_eps < 1:
+            raise ModelError(f"model config: norm_eps is {self.norm_eps:g}; it must be more than 0 and less than 1")
 
     def kv_spec(self, dtype: str = "bf16", block_size: int = 16) -> KVSpec:
         return KVSpec(self.num_layers, self.num_kv_heads, self.head_dim, dtype, block_size)

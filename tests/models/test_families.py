@@ -1,7 +1,6 @@
 """Each family of models against transformers' logits (golden file), on the reference backend."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from octavo.specs import RopeSpec
 from octavo.worker.runner import LoadedModel
 from octavo.worker.scoring import Scorer
 
-GOLDEN = np.load(Path(__file__).parent.parent / "golden" / "tiny_logits.npz")
-RELATIVE_BOUND = 1e-4  # of the largest logit: both sides are float32
+GOLDEN = np.load(tiny.GOLDEN)
 
 
 def logits_of(spec, tensors):
@@ -25,7 +23,7 @@ def logits_of(spec, tensors):
 
 
 def assert_close(actual, expected):
-    assert np.abs(actual - expected).max() <= RELATIVE_BOUND * np.abs(expected).max()
+    assert np.abs(actual - expected).max() <= tiny.RELATIVE_BOUND * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("name", tiny.CASES)
@@ -68,5 +66,5 @@ def test_tied_embeddings_are_held_once():
 
 
 def test_an_unknown_family_is_refused_with_the_known_ones():
-    with pytest.raises(ModelError, match="'mamba'.*llama, mistral, qwen2, qwen3"):
+    with pytest.raises(ModelError, match=r"'mamba'.*llama, mistral, qwen2, qwen3"):
         bind(tiny.spec("mamba"), {}, ReferenceBackend())

@@ -6,11 +6,15 @@ logits hold the same ones without a file between them.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from octavo.loaders.tensor_names import expected_shapes
 from octavo.specs import Format, ModelSpec, RawTensor, RopeSpec
 
+GOLDEN = Path(__file__).parent.parent / "golden" / "tiny_logits.npz"
+RELATIVE_BOUND = 1e-4  # of the largest logit: both sides are float32
 NUM_TOKENS = 40
 VOCAB_SIZE = 61
 

@@ -17,3 +17,8 @@ def cache_home() -> Path:
     if home := os.environ.get("OCTAVO_HOME"):
         return Path(home)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo"
+
+
+def child_environment(**changes: str) -> dict[str, str]:
+    """Return this process's environment with `changes`, for a child process."""
+    return os.environ | changes

@@ -28,7 +28,7 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: tuple[int, ...] = ()
 
 
-class RowStep(msgspec.Struct, frozen=True, kw_only=True):
+class RowStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Compute positions start .. start + num_tokens - 1 of one row. `new_block_ids` are appended to its block table
     first (empty for a NewRow, whose block_ids are complete)."""
 
@@ -41,7 +41,7 @@ class RowStep(msgspec.Struct, frozen=True, kw_only=True):
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """`new_rows` all appear in `rows` too. `released` rows are closed before new ones open (an id may be in both:
-    preempted and back)."""
+    preempted and back). Releasing an id that has no row is no error: a step that failed half-way is taken up again so."""
 
     step_id: int
     new_rows: list[NewRow]
@@ -53,7 +53,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(row.num_tokens for row in self.rows)
 
 
-class SampledRow(msgspec.Struct, frozen=True, kw_only=True):
+class SampledRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a row that wanted a sample got. `is_nan`: its logits held NaN; token_ids is empty and the request must fail."""
 
     request_id: str

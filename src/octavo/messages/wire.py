@@ -54,7 +54,7 @@ class ControlRequest(msgspec.Struct, frozen=True, tag="control", omit_defaults=T
 ToEngine = GenerateRequest | AbortRequest | ControlRequest
 
 
-class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+class TokenLogprobs(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One output position: the sampled token's logprob and rank (1 = most likely), then the most likely tokens, best first."""
 
     logprob: float
@@ -63,7 +63,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top_logprobs: list[float]
 
 
-class TokenDelta(msgspec.Struct, frozen=True, array_like=True):
+class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """New tokens of one request. `finish_reason` is None until the last delta, which may hold no token.
 
     `stop_reason`: the stop token id that ended it, else None. `error` says why when finish_reason is "error".

@@ -54,12 +54,14 @@ def bind_weights(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Bac
     matrices = {name: backend.load_matrix(raw) for name, raw in tensors.items() if len(raw.shape) == 2}
     vectors = {name: backend.load_vector(raw) for name, raw in tensors.items() if len(raw.shape) == 1}
     bound: dict[str, Any] = {**matrices, **vectors}
+
+    def layer(index: int) -> LayerWeights:
+        parts: dict[str, Any] = {field.name: bound.get(f"layers.{index}.{field.name}") for field in fields(LayerWeights)}
+        return LayerWeights(**parts)
+
     return DecoderWeights(
         embed=matrices["embed"],
-        layers=tuple(
-            LayerWeights(**{field.name: bound.get(f"layers.{layer}.{field.name}") for field in fields(LayerWeights)})
-            for layer in range(spec.num_layers)
-        ),
+        layers=tuple(layer(index) for index in range(spec.num_layers)),
         norm=vectors["norm"],
         lm_head=matrices["embed" if spec.tie_embeddings else "lm_head"],
         num_bytes=sum(weight.num_bytes for weight in matrices.values()) + sum(4 * len(vector) for vector in vectors.values()),

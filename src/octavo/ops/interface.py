@@ -220,7 +220,7 @@ class Backend(Protocol):
         ...
 
 
-def concat_start(lengths: Sequence[int]) -> IntArray:
+def concat_start(lengths: Sequence[int] | IntArray) -> IntArray:
     """Return the CSR row starts of lists with these lengths: [len + 1] int32."""
     start = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=start[1:])

@@ -52,7 +52,10 @@ class Scorer:
 
     def perplexity(self, token_ids: Sequence[int], window: int) -> float:
         """Return e^(mean negative log-likelihood) over windows of `window` tokens that do not overlap; the first token of a
-        window is given, the others are predicted from those before them in the window."""
+        window is given, the others are predicted from those before them in the window. Raises InvalidRequest as logits()
+        does, and for text in which nothing is predicted."""
+        if min(len(token_ids), window) < 2:
+            raise InvalidRequest(f"{len(token_ids)} tokens in windows of {window}; perplexity needs at least two in a window")
         losses: list[npt.NDArray[np.float64]] = []
         for start in range(0, len(token_ids), window):
             chunk = token_ids[start : start + window]

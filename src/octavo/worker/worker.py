@@ -1,7 +1,9 @@
 """The worker: owns the device, turns a `StepPlan` into token ids.
 
 execute() checks the whole plan before it changes anything, so a refused plan leaves the worker as it was. Then: close the
-released rows, open the new ones, extend block tables, one forward pass, one sampling pass, append what was drawn.
+released rows, open the new ones, extend block tables, one forward pass, one sampling pass, append what was drawn. When the
+device fails half-way, rows may be open or extended; releasing a row and opening it anew in the next plan mends that, and
+releasing one that is not open is no error.
 
 What it trusts: nothing that could reach outside memory. Token ids are checked against the vocabulary, block ids against the
 pool, positions against what the row knows, sizes against what was compiled.
@@ -18,7 +20,7 @@ from octavo.messages.wire import TokenLogprobs
 from octavo.ops.interface import Sampled
 from octavo.sampling.plan import build_sampling_batch
 from octavo.specs import KVSpec
-from octavo.worker.batch import BatchBuilder
+from octavo.worker.batch import build_batch
 from octavo.worker.rows import Row
 from octavo.worker.runner import LoadedModel
 
@@ -38,7 +40,6 @@ class Worker:
             self._forward = loaded.backend.eager(loaded.model, kv)
         else:
             self._forward = loaded.backend.compile(loaded.model, kv, max_tokens, max_rows)
-        self._batches = BatchBuilder(kv_spec.block_size, max_tokens, max_rows)
         self._rows: dict[str, Row] = {}
 
     def execute(self, plan: StepPlan) -> StepResult:
@@ -46,7 +47,7 @@ class Worker:
         when a new row's parameters do not fit the model."""
         opened = self._check(plan)
         for request_id in plan.released:
-            del self._rows[request_id]
+            self._rows.pop(request_id, None)
         self._rows.update(opened)
         steps = [(self._rows[step.request_id], step) for step in plan.rows]
         for row, step in steps:
@@ -57,7 +58,7 @@ class Worker:
         return StepResult(step_id=plan.step_id, sampled=sampled, device_s=time.perf_counter() - started)
 
     def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> list[SampledRow]:
-        logits = self._forward(self._batches.build(steps))
+        logits = self._forward(build_batch(steps, self._block_size))
         sampling = [row for row, step in steps if step.wants_sample]
         if not sampling:
             return []
@@ -75,8 +76,6 @@ class Worker:
                 f"this worker takes {self._max_tokens:,} and {self._max_rows:,}"
             )
         released = set(plan.released)
-        if unknown := released - self._rows.keys():
-            raise EngineError(f"row {min(unknown)} is released but not open")
         opened: dict[str, Row] = {}
         for new in plan.new_rows:
             if new.request_id in opened or (new.request_id in self._rows and new.request_id not in released):

@@ -59,5 +59,5 @@ def test_frequency_factors_of_the_wrong_number_are_refused():
 
 
 def test_an_unknown_kind_is_refused_by_name():
-    with pytest.raises(ModelError, match="'longrope'.*none, linear, llama3, yarn"):
+    with pytest.raises(ModelError, match=r"'longrope'.*none, linear, llama3, yarn"):
         rope_frequencies(RopeSpec(dim=4, kind="longrope"))

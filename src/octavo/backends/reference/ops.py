@@ -65,7 +65,7 @@ class ReferenceOps:
         return _values(weight)[token_ids]
 
     def rms_norm(self, x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
-        groups = x.reshape(len(x), -1, len(weight))
+        groups = x.reshape(len(x), x.shape[1] // len(weight), len(weight))  # x may have no rows
         mean_square = np.mean(np.square(groups, dtype=np.float64), axis=-1, keepdims=True)
         normed: FloatArray = (groups / np.sqrt(mean_square + eps)).astype(np.float32)
         return (normed * weight).reshape(x.shape)

@@ -1,0 +1,64 @@
+"""What a step costs before and after the model: plan + apply, in microseconds, with no model at all (the fastest tenth of the steps).
+
+    python benchmarks/scheduler_cost.py
+
+All requests decode (one token a step each); block boundaries are crossed as they come, so hashing and allocation are in it.
+"""
+
+import statistics
+import time
+
+from octavo.kv.manager import KVManager
+from octavo.messages.step import SampledRow, StepPlan, StepResult
+from octavo.messages.wire import GenerateRequest
+from octavo.params import SamplingParams
+from octavo.scheduler.admission import Limits
+from octavo.scheduler.scheduler import Scheduler
+
+STEPS = 200
+PROMPT = 100
+
+
+def running_scheduler(num_requests: int, num_blocks: int) -> Scheduler:
+    limits = Limits(max_model_len=4096, max_num_seqs=num_requests, max_num_batched_tokens=num_requests * PROMPT, vocab_size=50_000)
+    scheduler = Scheduler(limits, KVManager(num_blocks, 16))
+    for number in range(num_requests):
+        prompt = [(number * 31 + position) % 50_000 for position in range(PROMPT + number % 16)]
+        params = SamplingParams(max_tokens=3000, seed=0)
+        scheduler.add(GenerateRequest(request_id=f"request-{number}", prompt_token_ids=prompt, params=params, arrival_s=0.0))
+    while scheduler.num_running < num_requests or scheduler.num_waiting:
+        step(scheduler)
+    return scheduler
+
+
+def fake_result(plan: StepPlan) -> StepResult:
+    sampled = [SampledRow(request_id=row.request_id, token_ids=[plan.step_id % 50_000]) for row in plan.rows if row.wants_sample]
+    return StepResult(step_id=plan.step_id, sampled=sampled, device_s=0.0)
+
+
+def step(scheduler: Scheduler) -> tuple[float, float]:
+    """Return the seconds of one plan and one apply."""
+    began = time.perf_counter()
+    plan = scheduler.plan()
+    planned = time.perf_counter()
+    if plan is None:
+        raise SystemExit("nothing to plan")
+    result = fake_result(plan)
+    ran = time.perf_counter()
+    scheduler.apply(plan, result)
+    return planned - began, time.perf_counter() - ran
+
+
+def main() -> None:
+    print(f"{'running':>8} {'blocks':>10} {'plan us':>9} {'apply us':>9} {'us a request':>13}")
+    for num_requests, num_blocks in ((1, 100_000), (128, 100_000), (1024, 400_000), (1024, 1_000_000)):
+        scheduler = running_scheduler(num_requests, num_blocks)
+        for _ in range(20):
+            step(scheduler)
+        times = [step(scheduler) for _ in range(STEPS)]
+        plan_us, apply_us = (statistics.quantiles(column, n=10)[0] * 1e6 for column in zip(*times, strict=True))
+        print(f"{num_requests:>8,} {num_blocks:>10,} {plan_us:>9.1f} {apply_us:>9.1f} {(plan_us + apply_us) / num_requests:>13.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""`octavo bench latency|throughput`: measures the engine in this process and prints figures, as JSON too if asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from octavo.bench.engine_bench import measure_latency, measure_throughput
+from octavo.bench.workload import Workload
+from octavo.config.flags import ENGINE_GROUPS, FlagParser, did_you_mean, flag_type
+from octavo.config.resolve import resolve
+from octavo.config.schema import EngineConfig
+from octavo.errors import ConfigError
+from octavo.units import parse_int
+
+KINDS = {"latency": "seconds to answer one batch", "throughput": "tokens a second over many requests"}
+
+
+def bench_main(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print("usage: octavo bench KIND [FLAGS]\n\n" + "\n".join(f"  {kind:<12} {text}" for kind, text in KINDS.items()))
+        return 0 if argv else 2
+    if argv[0] not in KINDS:
+        raise ConfigError(f"there is no bench {argv[0]!r}{did_you_mean(argv[0], KINDS)}; there are {' and '.join(KINDS)}")
+    return {"latency": _latency, "throughput": _throughput}[argv[0]](argv[1:])
+
+
+def _latency(argv: Sequence[str]) -> int:
+    parser = _parser("latency", input_len=32, output_len=128)
+    parser.add_argument("--batch-size", type=flag_type(_positive), default=8, metavar="N", help="requests at once [8]")
+    parser.add_argument("--num-iters-warmup", type=flag_type(parse_int), default=10, metavar="N", help="batches before measuring [10]")
+    parser.add_argument("--num-iters", type=flag_type(_positive), default=30, metavar="N", help="batches measured [30]")
+    args = parser.parse(argv)
+    llm = _load(parser.given(args))
+
+    from rich.console import Console
+    from rich.progress import track
+
+    total = args.num_iters_warmup + args.num_iters
+    bar = iter(track(range(total), "batches", console=Console(stderr=True), disable=not sys.stderr.isatty()))
+    result = measure_latency(
+        llm,
+        Workload(args.batch_size, args.input_len, args.output_len),
+        num_warmups=args.num_iters_warmup,
+        num_iterations=args.num_iters,
+        seed=args.bench_seed,
+        on_iteration=lambda: next(bar, None),
+    )
+    print(f"Avg latency: {result['avg_latency']:.4f} seconds")
+    for percent, seconds in result["percentiles"].items():
+        print(f"{percent}% percentile latency: {seconds:.4f} seconds")
+    _write_json(args.output_json, result)
+    return 0
+
+
+def _throughput(argv: Sequence[str]) -> int:
+    parser = _parser("throughput", input_len=128, output_len=128)
+    parser.add_argument("--num-prompts", type=flag_type(_positive), default=64, metavar="N", help="requests in all [64]")
+    args = parser.parse(argv)
+    result = measure_throughput(
+        _load(parser.given(args)), Workload(args.num_prompts, args.input_len, args.output_len), seed=args.bench_seed
+    )
+    print(
+        f"Throughput: {result['requests_per_second']:.2f} requests/s, {result['tokens_per_second']:.2f} total tokens/s, "
+        f"{result['output_tokens_per_second']:.2f} output tokens/s"
+    )
+    _write_json(args.output_json, result)
+    return 0
+
+
+def _parser(kind: str, *, input_len: int, output_len: int) -> FlagParser:
+    parser = FlagParser(f"octavo bench {kind}", f"Measure the {KINDS[kind]}.", ENGINE_GROUPS, usage=f"octavo bench {kind} [FLAGS]")
+    parser.add_argument("--input-len", type=flag_type(_positive), default=input_len, metavar="N", help=f"tokens of a prompt [{input_len}]")
+    parser.add_argument(
+        "--output-len", type=flag_type(_positive), default=output_len, metavar="N", help=f"tokens of an answer [{output_len}]"
+    )
+    parser.add_argument(
+        "--bench-seed", type=flag_type(parse_int), default=0, metavar="N", help="what the random prompts are drawn from [0]"
+    )
+    parser.add_argument("--output-json", metavar="FILE", help="write the figures there")
+    return parser
+
+
+def _load(given: dict[str, Any]) -> Any:
+    from octavo.client.llm import LLM
+
+    config = resolve(given).engine
+    rooms = [getattr(config, room.name) for room in dataclasses.fields(EngineConfig)]
+    return LLM(**{field.name: getattr(room, field.name) for room in rooms for field in dataclasses.fields(room)})
+
+
+def _positive(text: str) -> int:
+    number = parse_int(text)
+    if number < 1:
+        raise ConfigError(f"{text} must be at least 1")
+    return number
+
+
+def _write_json(path: str | None, result: dict[str, Any]) -> None:
+    if path is not None:
+        Path(path).write_text(json.dumps(result, indent=2) + "\n")

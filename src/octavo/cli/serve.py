@@ -1,0 +1,35 @@
+"""`octavo serve [MODEL]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from octavo.config.flags import ALL_GROUPS, FlagParser
+from octavo.config.resolve import Settings, resolve
+
+
+def serve_main(argv: Sequence[str]) -> int:
+    parser = FlagParser("octavo serve", "Serve a model over the OpenAI API.", ALL_GROUPS, usage="octavo serve [MODEL] [FLAGS]")
+    parser.add_argument("model_tag", nargs="?", metavar="MODEL", help="model to serve (the same as --model)")
+    parser.add_argument("--show-config", action="store_true", help="print every setting, its value and where it comes from, and stop")
+    args = parser.parse(argv)
+    given = parser.given(args)
+    if args.model_tag is not None:
+        given["model"] = args.model_tag
+    settings = resolve(given)
+    if args.show_config:
+        print(_table(settings))
+        return 0
+    if "api-key" in given:
+        print("octavo: --api-key shows in ps; --api-key-file or OCTAVO_API_KEY does not", file=sys.stderr)
+
+    from octavo.server.run import serve
+
+    return serve(settings.engine, settings.server)
+
+
+def _table(settings: Settings) -> str:
+    rows = [("setting", "value", "source"), *settings.rows()]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}" for name, value, source in rows)

@@ -1,0 +1,324 @@
+"""The table of command-line flags: parsing, `--help`, the docs and the resolution of settings all read it.
+
+A Flag sets one field of EngineConfig or ServerConfig, and only flags that are honoured stand here. Knows no command.
+`_` and `-` are the same in a flag's name, switches have a `--no-` form, integers may be written 4k or 4K (units.parse_int).
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.errors import ConfigError
+from octavo.units import parse_int
+
+Group = Literal["Model", "Memory", "Scheduling", "Runtime", "HTTP", "Access", "Observability"]
+ENGINE_GROUPS: tuple[Group, ...] = ("Model", "Memory", "Scheduling", "Runtime")
+ALL_GROUPS: tuple[Group, ...] = (*ENGINE_GROUPS, "HTTP", "Access", "Observability")
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a number") from None
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text in choices:
+            return text
+        raise ConfigError(f"{text!r} is none of {', '.join(choices)}{did_you_mean(text, choices)}")
+
+    return parse
+
+
+def read_key_file(text: str) -> tuple[str, ...]:
+    """Return the keys in the file at path `text`, one a line; blank lines and lines that begin with # are passed over.
+
+    Raises ConfigError when it cannot be read, holds no key, or others than its owner may read it.
+    """
+    try:
+        path = Path(text)
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(f"{text}: others than its owner may use this file; run chmod 600 on it")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{text}: cannot be read ({type(error).__name__})") from error
+    keys = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    if not keys:
+        raise ConfigError(f"{text}: holds no key")
+    return keys
+
+
+@dataclass(frozen=True)
+class Flag:
+    """`field`: room and field of the settings, as in model.max_model_len. `parse` turns the flag's text into the field's value.
+
+    `switch`: takes no text and has a --no- form. `repeatable`: each use adds one item to a tuple.
+    """
+
+    name: str
+    field: str
+    group: Group
+    help: str
+    metavar: str = ""
+    parse: Callable[[str], Any] = _text
+    switch: bool = False
+    repeatable: bool = False
+
+    @property
+    def option(self) -> str:
+        return f"--{self.name}"
+
+    @property
+    def dest(self) -> str:
+        return self.name.replace("-", "_")
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag(
+        "model",
+        "model.model",
+        "Model",
+        "model to load: a catalogue name, hf:ORG/REPO[@REV], a .gguf file or a safetensors folder; also the first argument",
+        "MODEL",
+    ),
+    Flag(
+        "served-model-name",
+        "model.served_model_name",
+        "Model",
+        "name that clients use for the model; repeat for several (the first is shown in answers)",
+        "NAME",
+        repeatable=True,
+    ),
+    Flag("max-model-len", "model.max_model_len", "Model", "longest prompt + answer, in tokens", "N", parse_int),
+    Flag("chat-template", "model.chat_template", "Model", "Jinja file that replaces the model's own chat template", "FILE"),
+    Flag(
+        "generation-config",
+        "model.generation_config",
+        "Model",
+        "auto: sampling defaults from the model's files; octavo: none",
+        "auto|octavo",
+        _one_of("auto", "octavo"),
+    ),
+    Flag("seed", "model.seed", "Model", "make requests without a seed reproducible, in order of arrival", "N", parse_int),
+    Flag("block-size", "cache.block_size", "Memory", "token positions in one block of KV memory: 16, 32, 64 or 128", "N", parse_int),
+    Flag(
+        "gpu-memory-utilization",
+        "cache.gpu_memory_utilization",
+        "Memory",
+        "share of the device's free memory (RAM on a CPU) for weights, activations and KV memory",
+        "0..1",
+        _number,
+    ),
+    Flag(
+        "kv-cache-memory-bytes",
+        "cache.kv_cache_memory_bytes",
+        "Memory",
+        "exact size of the KV memory; overrides the share",
+        "BYTES",
+        parse_int,
+    ),
+    Flag(
+        "kv-cache-dtype",
+        "cache.kv_cache_dtype",
+        "Memory",
+        "how keys and values are stored",
+        "auto|bf16|f32",
+        _one_of("auto", "bf16", "f32"),
+    ),
+    Flag("num-gpu-blocks-override", "cache.num_gpu_blocks_override", "Memory", "exact number of KV blocks; overrides both", "N", parse_int),
+    Flag("enable-prefix-caching", "cache.enable_prefix_caching", "Memory", "reuse the KV memory of prompts that begin alike", switch=True),
+    Flag("max-num-seqs", "scheduler.max_num_seqs", "Scheduling", "most requests in one step", "N", parse_int),
+    Flag("max-num-batched-tokens", "scheduler.max_num_batched_tokens", "Scheduling", "most tokens in one step", "N", parse_int),
+    Flag(
+        "long-prefill-token-threshold",
+        "scheduler.long_prefill_token_threshold",
+        "Scheduling",
+        "most prompt tokens of one request in one step (0: no limit)",
+        "N",
+        parse_int,
+    ),
+    Flag(
+        "watermark", "scheduler.watermark", "Scheduling", "share of KV blocks kept free when waiting requests are admitted", "0..1", _number
+    ),
+    Flag(
+        "backend",
+        "runtime.backend",
+        "Runtime",
+        "native: the C++ library; reference: NumPy, slow, the definition",
+        "native|reference",
+        _one_of("native", "reference"),
+    ),
+    Flag(
+        "enforce-eager",
+        "runtime.enforce_eager",
+        "Runtime",
+        "call each operation by itself instead of replaying the recorded forward pass",
+        switch=True,
+    ),
+    Flag("threads", "runtime.threads", "Runtime", "CPU threads", "N", parse_int),
+    Flag(
+        "isa",
+        "runtime.isa",
+        "Runtime",
+        "instruction set of the native library",
+        "portable|avx2|avx512",
+        _one_of("portable", "avx2", "avx512"),
+    ),
+    Flag("host", "server.host", "HTTP", "address to listen on", "HOST"),
+    Flag("port", "server.port", "HTTP", "port to listen on (0: any free one)", "PORT", parse_int),
+    Flag("max-body-bytes", "server.max_body_bytes", "HTTP", "largest request body", "BYTES", parse_int),
+    Flag(
+        "max-num-queued-reqs",
+        "server.max_num_queued_reqs",
+        "HTTP",
+        "unfinished requests beyond which new ones are answered 503",
+        "N",
+        parse_int,
+    ),
+    Flag(
+        "api-key",
+        "server.api_key",
+        "Access",
+        "key that clients must send; repeatable. It shows in ps: prefer --api-key-file or OCTAVO_API_KEY",
+        "KEY",
+        repeatable=True,
+    ),
+    Flag("api-key-file", "server.api_key", "Access", "file with one key a line, mode 600", "FILE", read_key_file),
+    Flag("insecure-no-auth", "server.insecure_no_auth", "Access", "allow an address off loopback without any key", switch=True),
+    Flag("metrics-prefix", "server.metrics_prefix", "Observability", "first part of every metric's name", "PREFIX"),
+    Flag(
+        "log-level",
+        "server.log_level",
+        "Observability",
+        "how much the log says",
+        "debug|info|warning|error",
+        _one_of("debug", "info", "warning", "error"),
+    ),
+)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return '; did you mean X?' for the nearest of `known`, or nothing when none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def default_of(field: str) -> Any:
+    """Return the default of a field such as model.max_model_len."""
+    room, name = field.split(".")
+    return getattr(ServerConfig() if room == "server" else getattr(EngineConfig(), room), name)
+
+
+def flags_in(groups: Sequence[Group]) -> tuple[Flag, ...]:
+    return tuple(flag for flag in FLAGS if flag.group in groups)
+
+
+def describe(flag: Flag) -> str:
+    """Return the flag's help with its default, as --help and the docs show it."""
+    default = default_of(flag.field)
+    if default is None or default == ():
+        return flag.help
+    shown = (
+        {True: "on", False: "off"}[default]
+        if isinstance(default, bool)
+        else f"{default:,}"
+        if isinstance(default, int) and default > 9999
+        else default
+    )
+    return f"{flag.help} [{shown}]"
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"{default:,}" if isinstance(default, int) and default > 9999 else str(default)
+
+
+def flags_markdown() -> str:
+    """Return the table of flags for the docs."""
+    lines = ["| flag | meaning |", "|---|---|"]
+    for flag in FLAGS:
+        form = f"--[no-]{flag.name}" if flag.switch else f"{flag.option} {flag.metavar}"
+        lines.append(f"| `{form.replace('|', chr(92) + '|')}` | {describe(flag)} |")
+    return "\n".join(lines) + "\n"
+
+
+class FlagParser(argparse.ArgumentParser):
+    """argparse over the table. Mistakes raise ConfigError and name the nearest right flag."""
+
+    def __init__(self, prog: str, description: str, groups: Sequence[Group] = (), usage: str | None = None) -> None:
+        super().__init__(prog=prog, description=description, usage=usage, allow_abbrev=False, formatter_class=_HelpFormatter)
+        self._flags = flags_in(groups)
+        for group in groups:
+            section = self.add_argument_group(group)
+            for flag in flags_in((group,)):
+                _add(section, flag)
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Return the parsed arguments. Raises ConfigError."""
+        namespace, rest = self.parse_known_args([_dashed(word) for word in argv])
+        for word in rest:
+            if word.startswith("-") and len(word) > 1:
+                name = word.split("=", 1)[0]
+                known = [option for option in self._option_string_actions if option.startswith("--")]
+                raise ConfigError(f"unknown flag {name}{did_you_mean(name, known)}")
+        if rest:
+            raise ConfigError(f"unexpected argument {rest[0]!r}; see {self.prog} --help")
+        return namespace
+
+    def given(self, namespace: argparse.Namespace) -> dict[str, Any]:
+        """Return the flags of the table that the command line gave: name -> value."""
+        return {flag.name: getattr(namespace, flag.dest) for flag in self._flags if hasattr(namespace, flag.dest)}
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message.removeprefix("argument "))
+
+
+def _add(section: argparse._ArgumentGroup, flag: Flag) -> None:
+    if flag.switch:
+        section.add_argument(flag.option, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=describe(flag))
+    else:
+        section.add_argument(
+            flag.option,
+            metavar=flag.metavar,
+            type=flag_type(flag.parse),
+            action="append" if flag.repeatable else "store",
+            default=argparse.SUPPRESS,
+            help=describe(flag).replace("%", "%%"),
+        )
+
+
+def flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return `parse` for argparse, which wants its own exception and then puts the flag's name before the message."""
+
+    def typed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(error.message) from error
+
+    return typed
+
+
+def _dashed(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=36, width=110)

@@ -1,0 +1,70 @@
+"""Settings out of flags, environment and defaults, in that order; each value remembers where it came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.config import env
+from octavo.config.flags import FLAGS
+from octavo.config.schema import EngineConfig, ServerConfig
+
+SECRET_FIELDS = ("server.api_key",)
+UNSET_FIELDS = ("model.chat_template", "model.seed", "server.max_num_queued_reqs")  # None means none, not "decide"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`sources`: field (model.max_model_len) -> "--max-model-len", "environment" or "default"."""
+
+    engine: EngineConfig
+    server: ServerConfig
+    sources: dict[str, str]
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return (field, value, source) of every setting; secrets are counted, not shown."""
+        rooms = {field.name: getattr(self.engine, field.name) for field in dataclasses.fields(EngineConfig)} | {"server": self.server}
+        return [
+            (f"{name}.{field.name}", _shown(f"{name}.{field.name}", getattr(room, field.name)), self.sources[f"{name}.{field.name}"])
+            for name, room in rooms.items()
+            for field in dataclasses.fields(room)
+        ]
+
+
+def resolve(given: Mapping[str, Any]) -> Settings:
+    """Return the settings for flags `given` (flag name -> value, as FlagParser.given returns). Raises ConfigError."""
+    chosen: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for flag in FLAGS:
+        if flag.name not in given:
+            continue
+        value = tuple(given[flag.name]) if isinstance(given[flag.name], list) else given[flag.name]
+        if isinstance(value, tuple) and flag.field in chosen:  # --api-key and --api-key-file add up
+            chosen[flag.field] += value
+            sources[flag.field] += f", {flag.option}"
+        else:
+            chosen[flag.field] = value
+            sources[flag.field] = flag.option
+    if "server.api_key" not in chosen and (keys := env.api_keys()):
+        chosen["server.api_key"] = keys
+        sources["server.api_key"] = "environment"
+
+    def room(name: str, schema: type[Any]) -> Any:
+        for field in dataclasses.fields(schema):
+            sources.setdefault(f"{name}.{field.name}", "default")
+        return schema(**{field.split(".")[1]: value for field, value in chosen.items() if field.startswith(f"{name}.")})
+
+    rooms = {field.name: room(field.name, type(getattr(EngineConfig(), field.name))) for field in dataclasses.fields(EngineConfig)}
+    return Settings(EngineConfig(**rooms), room("server", ServerConfig), sources)
+
+
+def _shown(field: str, value: Any) -> str:
+    if field in SECRET_FIELDS:
+        return f"{len(value)} key{'' if len(value) == 1 else 's'}"
+    if value is None:
+        return "none" if field in UNSET_FIELDS else "decided for this device"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return str(value)

@@ -1,0 +1,166 @@
+"""From settings to a running `EngineCore`: resolve, load, size, allocate, warm up. Every phase is timed and the times add up.
+
+Whatever the operator left open (None) is decided here, once, and reported in EngineReady; settings are never written to.
+"""
+
+from __future__ import annotations
+
+import time
+
+from octavo.config.schema import EngineConfig
+from octavo.engine.core import EngineCore
+from octavo.engine.executor import InlineExecutor
+from octavo.engine.host_memory import free_memory_bytes
+from octavo.errors import ConfigError, StartupError
+from octavo.kv.manager import KVManager
+from octavo.loaders.store import resolve_model
+from octavo.messages.wire import EngineReady, GenerateRequest
+from octavo.params import SamplingParams
+from octavo.planner.memory import MemoryLedger, plan_memory
+from octavo.scheduler.admission import Limits
+from octavo.scheduler.scheduler import Scheduler
+from octavo.units import format_bytes
+from octavo.worker.runner import LoadedModel, load_model
+from octavo.worker.worker import Worker
+
+CPU_MAX_NUM_SEQS = 128
+CPU_MAX_NUM_BATCHED_TOKENS = 512
+
+
+class PhaseClock:
+    """Seconds by phase, without gaps: `mark` ends the phase that began at the mark before."""
+
+    def __init__(self, started_s: float | None = None) -> None:
+        """`started_s` on time.monotonic(); None: now."""
+        self._last_s = time.monotonic() if started_s is None else started_s
+        self.phases: list[tuple[str, float]] = []
+
+    def mark(self, name: str) -> None:
+        now = time.monotonic()
+        self.phases.append((name, now - self._last_s))
+        self._last_s = now
+
+    def line(self) -> str:
+        total = sum(seconds for _, seconds in self.phases)
+        return f"engine ready in {total:.2f} s: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.phases)
+
+
+def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple[EngineCore, EngineReady]:
+    """Return a warm engine and what it resolved for itself. Raises StartupError (ConfigError, ModelError, OutOfMemory)."""
+    clock = clock or PhaseClock()
+    free_bytes = free_memory_bytes()
+    path = resolve_model(config.model.model)
+    clock.mark("resolve")
+
+    loaded = load_model(config, path, on_phase=lambda name, seconds: clock.mark(name))
+
+    max_model_len = choose_max_model_len(config.model.max_model_len, loaded.spec.max_position)
+    max_num_seqs, max_num_batched_tokens = choose_batch_size(
+        config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens, max_model_len
+    )
+    kv_spec = loaded.spec.kv_spec(choose_kv_dtype(config), config.cache.block_size)
+    ledger = plan_memory(
+        free_bytes=free_bytes,
+        weight_bytes=loaded.weight_bytes,
+        activation_bytes=loaded.backend.activation_bytes(loaded.model, kv_spec, max_num_batched_tokens, max_num_seqs),
+        kv_spec=kv_spec,
+        max_model_len=max_model_len,
+        may_shorten=config.model.max_model_len is None,
+        max_num_seqs=max_num_seqs,
+        utilization=config.cache.gpu_memory_utilization,
+        kv_cache_memory_bytes=config.cache.kv_cache_memory_bytes,
+        num_blocks_override=config.cache.num_gpu_blocks_override,
+    )
+    clock.mark("plan")
+
+    worker = Worker(
+        loaded,
+        kv_spec=kv_spec,
+        num_blocks=ledger.num_blocks,
+        max_tokens=max_num_batched_tokens,
+        max_rows=max_num_seqs,
+        enforce_eager=config.runtime.enforce_eager,
+    )
+    limits = Limits(
+        max_model_len=ledger.max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        vocab_size=loaded.spec.vocab_size,
+        long_prefill_token_threshold=config.scheduler.long_prefill_token_threshold,
+        watermark=config.scheduler.watermark,
+    )
+    kv = KVManager(ledger.num_blocks, kv_spec.block_size, enable_prefix_caching=config.cache.enable_prefix_caching)
+    core = EngineCore(Scheduler(limits, kv), InlineExecutor(worker))
+    clock.mark("allocate")
+
+    warm_up(core)
+    clock.mark("warm up")
+    return core, describe(loaded, ledger, limits, kv_spec.dtype, clock)
+
+
+def choose_max_model_len(wished: int | None, max_position: int) -> int:
+    """Return the context length: the model's own, or the one asked for if the model has it."""
+    if wished is None:
+        return max_position
+    if wished > max_position:
+        raise ConfigError(f"max_model_len is {wished:,}; this model was made for {max_position:,} positions. Ask for at most that.")
+    return wished
+
+
+def choose_batch_size(seqs: int | None, tokens: int | None, max_model_len: int) -> tuple[int, int]:
+    """Return (max_num_seqs, max_num_batched_tokens). What was given stays; what was not follows so that seqs <= tokens <= seqs * length."""
+    chosen_seqs = seqs if seqs is not None else CPU_MAX_NUM_SEQS
+    if tokens is None:
+        tokens = max(chosen_seqs, min(CPU_MAX_NUM_BATCHED_TOKENS, chosen_seqs * max_model_len))
+    if seqs is None:
+        chosen_seqs = min(chosen_seqs, tokens)
+    return chosen_seqs, tokens
+
+
+def choose_kv_dtype(config: EngineConfig) -> str:
+    if config.cache.kv_cache_dtype != "auto":
+        return config.cache.kv_cache_dtype
+    return "bf16" if config.runtime.backend == "native" else "f32"
+
+
+def warm_up(core: EngineCore) -> None:
+    """Send a request of two tokens through the whole engine, so that the first real one finds everything awake.
+
+    It fills no block, so the prefix cache learns nothing. Raises StartupError when the engine cannot answer it.
+    """
+    core.add(
+        GenerateRequest(
+            request_id="warm-up",
+            prompt_token_ids=[0, 0],
+            params=SamplingParams(max_tokens=2, temperature=0.0, seed=0, ignore_eos=True),
+            arrival_s=0.0,
+        )
+    )
+    while core.has_work:
+        outputs = core.step()
+        for delta in outputs.deltas if outputs else ():
+            if delta.finish_reason == "error":
+                raise StartupError(f"the engine cannot compute its first step: {delta.error}")
+
+
+def describe(loaded: LoadedModel, ledger: MemoryLedger, limits: Limits, kv_dtype: str, clock: PhaseClock) -> EngineReady:
+    """Return what the engine tells its clients: its limits, the ledger and the timed phases."""
+    lines = [
+        f"backend: {loaded.backend.describe()}",
+        *ledger.lines(),
+        f"KV blocks: {ledger.num_blocks:,} of {ledger.block_size} tokens in {kv_dtype}, "
+        f"{format_bytes(ledger.kv_bytes / ledger.num_blocks)} each (block 0 is the null block)",
+        f"a step: at most {limits.max_num_batched_tokens:,} tokens of {limits.max_num_seqs:,} requests",
+        clock.line(),
+    ]
+    return EngineReady(
+        max_model_len=limits.max_model_len,
+        num_blocks=ledger.num_blocks,
+        block_size=ledger.block_size,
+        kv_cache_tokens=ledger.kv_tokens,
+        max_concurrency=ledger.max_concurrency,
+        vocab_size=limits.vocab_size,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        startup_lines=lines,
+    )

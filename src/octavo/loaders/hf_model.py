@@ -1,0 +1,339 @@
+"""What the JSON files of a Hugging Face folder say of a model: shapes, text, sampling.
+
+Reads config.json, generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja as data.
+`auto_map` and everything else that names code is not looked at. An absent field takes the value that transformers
+gives it for that family. What Octavo computes otherwise than the file asks is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from octavo.errors import ModelError
+from octavo.loaders.endings import check_sampling, turn_end_ids, unique_ids
+from octavo.loaders.fields import Fields
+from octavo.loaders.mapped_file import read_small_file
+from octavo.loaders.safetensors import parse_json
+from octavo.specs import GenerationDefaults, ModelSpec, RopeSpec, TextAssets
+from octavo.units import MiB
+
+MAX_JSON_BYTES = 16 * MiB
+MAX_TOKENIZER_BYTES = 128 * MiB
+MAX_TEMPLATE_BYTES = 1 * MiB
+MAX_ADDED_TOKENS = 100_000
+
+_ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+_FAMILIES = {"llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3"}
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+_ROPE_KINDS = {"default": "none", "linear": "linear", "llama3": "llama3", "yarn": "yarn"}
+_LAYER_KINDS = {"full_attention": False, "sliding_attention": True}
+
+_LLAMA_DEFAULTS = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_QWEN_DEFAULTS = {
+    "vocab_size": 151_936,
+    "hidden_size": 4096,
+    "intermediate_size": 22_016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+    "rms_norm_eps": 1e-6,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": _LLAMA_DEFAULTS,
+    "mistral": _LLAMA_DEFAULTS
+    | {"intermediate_size": 14_336, "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
+    "qwen2": _QWEN_DEFAULTS,
+    "qwen3": _QWEN_DEFAULTS | {"head_dim": 128},
+}
+_ROPE_KEYS = {
+    "none": set[str](),
+    "linear": {"factor"},
+    "llama3": {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
+    "yarn": {
+        *("factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow"),
+        *("mscale", "mscale_all_dim", "truncate", "finetuned"),
+    },
+}
+_ALL_ROPE_KEYS = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+
+
+def read_hf_spec(folder: Path) -> ModelSpec:
+    """Return the shapes that config.json gives. Raises ModelError."""
+    config = _config(folder)
+    family = _family(config)
+    hidden, heads = config.integer("hidden_size", 0), config.integer("num_attention_heads", 0)
+    if heads < 1:
+        raise ModelError(f"{config.source}: num_attention_heads is {heads}; it must be at least 1")
+    head_dim = config.integer("head_dim", hidden // heads)
+    rope, max_position = _rope(config, head_dim)
+    qkv_bias = family == "qwen2" or (family in ("llama", "qwen3") and config.boolean("attention_bias", False))
+    return ModelSpec(
+        family=family,
+        num_layers=config.integer("num_hidden_layers", 0),
+        hidden_size=hidden,
+        intermediate_size=config.integer("intermediate_size", 0),
+        num_heads=heads,
+        num_kv_heads=config.integer("num_key_value_heads", heads),
+        head_dim=head_dim,
+        vocab_size=config.integer("vocab_size", 0),
+        max_position=max_position,
+        norm_eps=config.number("rms_norm_eps", 0.0),
+        rope=rope,
+        tie_embeddings=config.boolean("tie_word_embeddings", False),
+        qkv_bias=qkv_bias,
+        o_bias=qkv_bias and family != "qwen2",
+        mlp_bias=family == "llama" and config.boolean("mlp_bias", False),
+        qk_norm=family == "qwen3",
+        sliding_window=_sliding_window(config, family, max_position),
+        activation=config.choice("hidden_act", "silu", _ACTIVATIONS),
+    )
+
+
+def read_hf_text(folder: Path) -> TextAssets:
+    """Return tokenizer.json's bytes, the chat template and the special ids. Raises ModelError."""
+    if not (folder / "tokenizer.json").exists():
+        raise ModelError(f"{folder.name}: holds no tokenizer.json; save the model's fast tokenizer beside its weights")
+    data = read_small_file(folder / "tokenizer.json", MAX_TOKENIZER_BYTES)
+    tokenizer = _parse_tokenizer(data)
+    settings = _optional_json(folder, "tokenizer_config.json")
+    template = _chat_template(folder, settings)
+    defaults = _generation_defaults(folder, template, tokenizer)
+    first, last = _added_by_post_processor(tokenizer.post_processor)
+    return TextAssets(
+        tokenizer_json=data,
+        gguf_vocabulary=None,
+        chat_template=template,
+        bos_token_id=defaults.bos_token_id,
+        eos_token_ids=defaults.eos_token_ids,
+        add_bos=defaults.bos_token_id is not None and settings.boolean("add_bos_token", first == defaults.bos_token_id),
+        add_eos=bool(defaults.eos_token_ids) and settings.boolean("add_eos_token", last in defaults.eos_token_ids),
+    )
+
+
+def read_hf_generation(folder: Path) -> GenerationDefaults:
+    """Return where answers end and the sampling defaults of generation_config.json. Raises ModelError."""
+    template = _chat_template(folder, _optional_json(folder, "tokenizer_config.json"))
+    tokenizer = _Tokenizer()
+    if (folder / "tokenizer.json").exists():
+        tokenizer = _parse_tokenizer(read_small_file(folder / "tokenizer.json", MAX_TOKENIZER_BYTES))
+    return _generation_defaults(folder, template, tokenizer)
+
+
+def _config(folder: Path) -> Fields:
+    path = folder / "config.json"
+    if not path.exists():
+        raise ModelError(f"{folder.name}: holds no config.json; a model folder is what save_pretrained writes")
+    values = parse_json(read_small_file(path, MAX_JSON_BYTES), path.name)
+    family = _family(Fields(path.name, values))
+    return Fields(path.name, _DEFAULTS[family] | values)
+
+
+def _family(config: Fields) -> str:
+    architectures = config.values.get("architectures")
+    if architectures is None:
+        config.require("model_type")
+        return config.choice("model_type", "", _FAMILIES)
+    if not isinstance(architectures, list) or len(architectures) != 1:
+        raise ModelError(f"{config.source}: architectures must list one name")
+    family = Fields(config.source, {"architecture": architectures[0]}).choice("architecture", "", _ARCHITECTURES)
+    if (kind := config.text("model_type", family)) != family:
+        raise ModelError(f"{config.source}: model_type {kind[:64]!r} and architecture {architectures[0]} do not belong together")
+    if quantization := config.section("quantization_config"):
+        method = quantization.text("quant_method", "unnamed")
+        raise ModelError(f"{config.source}: weights quantised by {method[:64]!r} are not read; use the F32, F16, BF16 or a GGUF version")
+    return family
+
+
+def _rope(config: Fields, head_dim: int) -> tuple[RopeSpec, int]:
+    """Return the rotary embedding and the longest position it is meant for."""
+    scaling = config.section("rope_scaling") or config.section("rope_parameters") or Fields(config.source, {})
+    kind = _rope_kind(config, scaling)
+    theta = scaling.number("rope_theta", config.number("rope_theta", 10_000.0))
+    if theta <= 1:
+        raise ModelError(f"{scaling.source}: rope_theta is {theta:g}; it must be more than 1")
+    max_position = config.integer("max_position_embeddings", 0)
+    if kind == "none":
+        return RopeSpec(dim=head_dim, theta=theta), max_position
+    original = config.integer("original_max_position_embeddings", scaling.integer("original_max_position_embeddings", max_position))
+    if original < 1:
+        raise ModelError(f"{scaling.source}: original_max_position_embeddings is {original}; it must be at least 1")
+    factor = scaling.number("factor", max_position / original if kind == "yarn" else None)
+    if factor is None or factor < 1:
+        raise ModelError(f"{scaling.source}: factor is {factor}; a {kind} rope needs one of at least 1")
+    rope = RopeSpec(
+        dim=head_dim,
+        theta=theta,
+        kind=kind,
+        factor=factor,
+        original_max_position=original,
+        low_freq_factor=scaling.number("low_freq_factor", 1.0),
+        high_freq_factor=scaling.number("high_freq_factor", 4.0),
+        beta_fast=scaling.number("beta_fast", 32.0),
+        beta_slow=scaling.number("beta_slow", 1.0),
+        attention_factor=_attention_factor(scaling, factor) if kind == "yarn" else None,
+    )
+    if kind == "llama3" and not 0 < rope.low_freq_factor < rope.high_freq_factor:
+        raise ModelError(
+            f"{scaling.source}: low_freq_factor {rope.low_freq_factor:g} must be less than high_freq_factor {rope.high_freq_factor:g}"
+        )
+    # Linear and yarn configs give the length of pre-training; llama3 ones already the stretched length.
+    stretched = {"linear": round(max_position * factor), "yarn": max(max_position, round(original * factor)), "llama3": max_position}
+    return rope, stretched[kind]
+
+
+def _rope_kind(config: Fields, scaling: Fields) -> str:
+    """Return RopeSpec's name of the variant, whose every setting is one that Octavo computes with."""
+    if nested := [name for name, value in scaling.values.items() if isinstance(value, dict)]:
+        raise ModelError(f"{scaling.source}: one rotary embedding per kind of layer ({', '.join(nested)}) is not supported")
+    kind = scaling.choice("rope_type" if "rope_type" in scaling.values else "type", "default", _ROPE_KINDS)
+    if kind != "none" and (unknown := scaling.values.keys() - _ROPE_KEYS[kind] - _ALL_ROPE_KEYS):
+        raise ModelError(f"{scaling.source}: {', '.join(sorted(unknown))} of a {kind} rope is not supported")
+    if (partial := scaling.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0))) != 1.0:
+        raise ModelError(f"{scaling.source}: partial_rotary_factor is {partial:g}; only 1 is supported")
+    if not scaling.boolean("truncate", True):
+        raise ModelError(f"{scaling.source}: truncate is false; only yarn with whole-dimension bounds is supported")
+    return kind
+
+
+def _attention_factor(scaling: Fields, factor: float) -> float | None:
+    """Return the factor on yarn's cosines and sines; None for the usual 0.1 ln(factor) + 1."""
+    given = scaling.number("attention_factor", None)
+    mscale, mscale_all = scaling.number("mscale", 0.0), scaling.number("mscale_all_dim", 0.0)
+    if given is None and mscale and mscale_all and factor > 1:
+        return (0.1 * mscale * math.log(factor) + 1) / (0.1 * mscale_all * math.log(factor) + 1)
+    return given
+
+
+def _sliding_window(config: Fields, family: str, max_position: int) -> int | None:
+    """Return the window that all layers share; None for full attention, also where the window is never filled."""
+    if family == "llama":
+        return None
+    window = config.integer("sliding_window", None)
+    if family in ("qwen2", "qwen3"):
+        window = window if config.boolean("use_sliding_window", False) else None
+        sliding = _sliding_layers(config, window)
+        if any(sliding) and not all(sliding):
+            raise ModelError(f"{config.source}: only some layers use a sliding window; the same attention in all layers is supported")
+        window = window if any(sliding) else None
+    if window is not None and window < 1:
+        raise ModelError(f"{config.source}: sliding_window is {window}; it must be at least 1, or null")
+    return window if window is not None and window < max_position else None
+
+
+def _sliding_layers(config: Fields, window: int | None) -> list[bool]:
+    num_layers = config.integer("num_hidden_layers", 0)
+    kinds = config.values.get("layer_types")
+    if kinds is None:
+        full = max(0, min(num_layers, config.integer("max_window_layers", 0)))
+        return [True] * (window is not None and num_layers > full) + [False] * (full > 0)
+    if not isinstance(kinds, list) or len(kinds) != num_layers:
+        raise ModelError(f"{config.source}: layer_types must list {num_layers} kinds of attention")
+    sliding = [Fields(config.source, {"layer_types": kind}).choice("layer_types", "", _LAYER_KINDS) for kind in kinds]
+    if any(sliding) and window is None:
+        raise ModelError(f"{config.source}: layer_types names sliding_attention, but no sliding window is in use")
+    return sliding
+
+
+class _AddedToken(msgspec.Struct):
+    id: int
+    content: str
+    special: bool = False
+
+
+class _Tokenizer(msgspec.Struct):
+    """The few fields of tokenizer.json that are needed here; the vocabulary is skipped over unread."""
+
+    added_tokens: list[_AddedToken] = []
+    post_processor: dict[str, Any] | None = None
+
+
+_TOKENIZER_DECODER = msgspec.json.Decoder(_Tokenizer)
+
+
+def _parse_tokenizer(data: bytes) -> _Tokenizer:
+    try:
+        tokenizer = _TOKENIZER_DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ModelError(f"tokenizer.json: {error}") from error
+    if len(tokenizer.added_tokens) > MAX_ADDED_TOKENS:
+        raise ModelError(f"tokenizer.json: {len(tokenizer.added_tokens):,} added tokens; at most {MAX_ADDED_TOKENS:,} are read")
+    return tokenizer
+
+
+def _added_by_post_processor(processor: dict[str, Any] | None) -> tuple[int | None, int | None]:
+    """Return the ids that the tokenizer's template puts before and after a text."""
+    steps = processor.get("processors", [processor]) if processor else []
+    for step in steps if isinstance(steps, list) else []:
+        if isinstance(step, dict) and step.get("type") == "TemplateProcessing" and isinstance(step.get("single"), list):
+            ids = [_template_id(piece, step) for piece in step["single"]]
+            if ids:
+                return ids[0], ids[-1]
+    return None, None
+
+
+def _template_id(piece: object, step: Mapping[str, Any]) -> int | None:
+    special = piece.get("SpecialToken") if isinstance(piece, dict) else None
+    table = step.get("special_tokens")
+    entry = table.get(special.get("id")) if isinstance(special, dict) and isinstance(table, dict) else None
+    ids = entry.get("ids") if isinstance(entry, dict) else None
+    return ids[0] if isinstance(ids, list) and ids and type(ids[0]) is int else None
+
+
+def _optional_json(folder: Path, name: str) -> Fields:
+    path = folder / name
+    return Fields(name, parse_json(read_small_file(path, MAX_JSON_BYTES), name) if path.exists() else {})
+
+
+def _chat_template(folder: Path, settings: Fields) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        try:
+            return read_small_file(path, MAX_TEMPLATE_BYTES).decode()
+        except UnicodeDecodeError as error:
+            raise ModelError(f"{path.name}: is not UTF-8") from error
+    templates = settings.values.get("chat_template")
+    if isinstance(templates, list):  # several by name: [{"name": "default", "template": "..."}, ...]
+        named = {entry.get("name"): entry.get("template") for entry in templates if isinstance(entry, dict)}
+        return Fields(settings.source, {"chat_template": named.get("default")}).text("chat_template", None)
+    return settings.text("chat_template", None)
+
+
+def _generation_defaults(folder: Path, template: str | None, tokenizer: _Tokenizer) -> GenerationDefaults:
+    config, generation = _config(folder), _optional_json(folder, "generation_config.json")
+    control = {token.content: token.id for token in tokenizer.added_tokens if token.special}
+    sampling = {
+        "temperature": generation.number("temperature", None),
+        "top_k": generation.integer("top_k", None),
+        "top_p": generation.number("top_p", None),
+        "min_p": generation.number("min_p", None),
+        "repetition_penalty": generation.number("repetition_penalty", None),
+    }
+    bos = generation.token_ids("bos_token_id") or config.token_ids("bos_token_id")
+    return GenerationDefaults(
+        bos_token_id=bos[0] if bos else None,
+        eos_token_ids=unique_ids(generation.token_ids("eos_token_id"), config.token_ids("eos_token_id"), turn_end_ids(template, control)),
+        **check_sampling(generation.source, sampling),
+    )

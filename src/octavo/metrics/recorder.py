@@ -1,0 +1,134 @@
+"""The catalogue's metrics, fed by engine steps and by the events of requests. Knows no HTTP.
+
+All figures come from two places: `record_step` (StepStats of the engine) and a RequestClock per choice (the caller's clock).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from octavo.config.schema import CacheConfig
+from octavo.messages.stats import StepStats
+from octavo.messages.wire import EngineReady
+from octavo.metrics.catalogue import FINISH_REASONS, METRICS, Metric, token_buckets
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class MetricsRecorder:
+    """One registry, so that several can live in one process (tests). All series exist from the start."""
+
+    def __init__(self, prefix: str, model_name: str, ready: EngineReady, cache: CacheConfig) -> None:
+        self._registry = CollectorRegistry()
+        self._labels = {"model_name": model_name, "engine": "0"}
+        self._prefix = prefix
+        self._metrics = {metric.name: self._make(metric, ready.max_model_len) for metric in METRICS}
+        self._success = {
+            reason: self._metrics["request_success"].labels(**self._labels, finished_reason=reason) for reason in FINISH_REASONS
+        }
+        self._plain = {metric.name: self._metrics[metric.name].labels(**self._labels) for metric in METRICS if not metric.labels}
+        self._publish_cache_config(ready, cache)
+
+    def render(self, *, is_idle: bool) -> bytes:
+        """Return all metrics in Prometheus' text format. `is_idle`: no request is unfinished, whatever the last step said."""
+        if is_idle:  # the last requests may have been aborted, and that is no step
+            for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+                self._plain[name].set(0)
+        return generate_latest(self._registry)
+
+    def record_step(self, step: StepStats) -> None:
+        plain = self._plain
+        plain["num_requests_running"].set(step.num_running)
+        plain["num_requests_waiting"].set(step.num_waiting)
+        plain["kv_cache_usage_perc"].set(step.kv_usage)
+        plain["prefix_cache_queries"].inc(step.prefix_cache_queries)
+        plain["prefix_cache_hits"].inc(step.prefix_cache_hits)
+        plain["num_preemptions"].inc(step.num_preemptions)
+        plain["corrupted_requests"].inc(step.num_nan_rows)
+        plain["iteration_tokens_total"].observe(step.num_scheduled_tokens)
+
+    def start_request(self, n: int, max_tokens: int) -> list[RequestClock]:
+        """Return one clock for each of the n choices; each must be ended exactly once."""
+        self._plain["request_params_n"].observe(n)
+        self._plain["request_params_max_tokens"].observe(max_tokens)
+        arrival_s = time.monotonic()
+        return [RequestClock(self, arrival_s) for _ in range(n)]
+
+    def observe(self, name: str, value: float) -> None:
+        self._plain[name].observe(value)
+
+    def count(self, name: str, amount: int) -> None:
+        self._plain[name].inc(amount)
+
+    def count_end(self, reason: str) -> None:
+        self._success[reason].inc()
+
+    def _make(self, metric: Metric, max_model_len: int) -> Any:
+        labels = (*self._labels, *metric.labels)
+        name = self._prefix + metric.name
+        if metric.kind == "histogram":
+            buckets = token_buckets(max_model_len) if metric.buckets == "tokens" else metric.buckets
+            return Histogram(name, metric.help, labels, buckets=buckets, registry=self._registry)
+        return {"gauge": Gauge, "counter": Counter}[metric.kind](name, metric.help, labels, registry=self._registry)
+
+    def _publish_cache_config(self, ready: EngineReady, cache: CacheConfig) -> None:
+        facts = dataclasses.asdict(cache) | {
+            "block_size": ready.block_size,
+            "num_gpu_blocks": ready.num_blocks,
+            "kv_cache_size_tokens": ready.kv_cache_tokens,
+            "kv_cache_max_concurrency": ready.max_concurrency,
+            "engine": "0",
+        }
+        labels = {name: str(value) for name, value in facts.items()}
+        Gauge(f"{self._prefix}cache_config_info", "The KV memory's settings, as labels.", tuple(labels), registry=self._registry).labels(
+            **labels
+        ).set(1)
+
+
+class RequestClock:
+    """Times one choice: `tokens` for each output, `end` once, whatever the reason."""
+
+    def __init__(self, metrics: MetricsRecorder, arrival_s: float) -> None:
+        self._metrics = metrics
+        self._arrival_s = arrival_s
+        self._first_s = 0.0
+        self._last_s = 0.0
+        self._num_tokens = 0
+        self._num_prompt_tokens = 0
+        self._is_ended = False
+
+    def tokens(self, num_new: int, num_prompt_tokens: int, num_cached_tokens: int) -> None:
+        """`num_new` tokens have come now. The prompt's counts are read at the first."""
+        if num_new == 0:
+            return
+        now = time.monotonic()
+        if self._num_tokens == 0:
+            self._first_s = now
+            self._num_prompt_tokens = num_prompt_tokens
+            self._metrics.observe("time_to_first_token_seconds", now - self._arrival_s)
+            self._metrics.count("prompt_tokens", num_prompt_tokens)
+            self._metrics.count("prompt_tokens_cached", num_cached_tokens)
+        else:
+            self._metrics.observe("inter_token_latency_seconds", now - self._last_s)
+        self._last_s = now
+        self._num_tokens += num_new
+        self._metrics.count("generation_tokens", num_new)
+
+    def end(self, reason: str) -> None:
+        """Count the end; of several calls the first one counts."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        self._metrics.count_end(reason)
+        if self._num_tokens == 0 or reason in ("abort", "error"):
+            return
+        self._metrics.observe("e2e_request_latency_seconds", self._last_s - self._arrival_s)
+        self._metrics.observe("request_decode_time_seconds", self._last_s - self._first_s)
+        self._metrics.observe("request_prompt_tokens", self._num_prompt_tokens)
+        self._metrics.observe("request_generation_tokens", self._num_tokens)
+        if self._num_tokens > 1:
+            self._metrics.observe("request_time_per_output_token_seconds", (self._last_s - self._first_s) / (self._num_tokens - 1))

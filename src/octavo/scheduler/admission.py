@@ -1,0 +1,54 @@
+"""What the engine refuses at its door, because it could never serve it. The client checks the same limits for a better
+answer; these checks stand between a wrong message and the kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.errors import CapacityError, ContextLengthExceeded, InvalidRequest
+from octavo.messages.wire import GenerateRequest
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one engine can take. Token counts are per request but for max_num_batched_tokens, the budget of a step.
+
+    `long_prefill_token_threshold` caps one request's share of a step while others are there; 0: no cap.
+    `watermark` is the share of blocks kept free when waiting requests are admitted beside running ones.
+    """
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    vocab_size: int
+    long_prefill_token_threshold: int = 0
+    watermark: float = 0.0
+
+
+def check_request(request: GenerateRequest, limits: Limits, kv_tokens: int) -> None:
+    """Raise the RequestError or CapacityError that says why `request` can never run where one request can hold `kv_tokens`."""
+    num_prompt = len(request.prompt_token_ids)
+    known = num_prompt + len(request.resume_token_ids)
+    if num_prompt == 0:
+        raise InvalidRequest("the prompt has no token; it must have at least one", param="prompt")
+    for name, ids in (("prompt", request.prompt_token_ids), ("resume_token_ids", request.resume_token_ids)):
+        if ids and not (min(ids) >= 0 and max(ids) < limits.vocab_size):
+            raise InvalidRequest(f"{name} holds a token id outside 0..{limits.vocab_size - 1:,} (the model's vocabulary)", param=name)
+    if any(token_id >= limits.vocab_size for token_id in request.params.logit_bias):
+        raise InvalidRequest(f"logit_bias names a token id above {limits.vocab_size - 1:,} (the model's vocabulary)", param="logit_bias")
+    if num_prompt >= limits.max_model_len or known > limits.max_model_len:
+        raise ContextLengthExceeded(
+            f"prompt has {num_prompt:,} tokens; this server takes {limits.max_model_len:,} (max_model_len) for prompt and answer. "
+            "Shorten it, or start with a larger --max-model-len.",
+            param="prompt",
+        )
+    max_total = limits.max_model_len
+    if request.params.max_tokens is not None:
+        max_total = min(max_total, num_prompt + request.params.max_tokens)
+    need = max_total - 1  # the last token is sampled, never computed
+    if need > kv_tokens:
+        raise CapacityError(
+            f"request needs KV memory for {need:,} tokens; this server has {kv_tokens:,} for all requests together. "
+            "Lower max_tokens or the prompt, or start with more KV memory.",
+            code="request_too_large",
+        )

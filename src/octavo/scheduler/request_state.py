@@ -1,0 +1,58 @@
+"""`RequestState`: what the engine knows of one unfinished request. The only value in Octavo that changes.
+
+There is no prefill and no decode: a request has num_computed_tokens and num_tokens, and the scheduler hands out tokens
+until they meet; the step in which they meet samples the next token. Invariants between steps:
+
+    num_prompt_tokens <= num_tokens < stop.max_total        0 <= num_computed_tokens < num_tokens
+    WAITING, PREEMPTED: no blocks, num_computed_tokens == 0
+    RUNNING: its blocks cover num_computed_tokens positions, and the worker holds a row for it
+"""
+
+from __future__ import annotations
+
+import enum
+
+from octavo.kv.block import BlockTable
+from octavo.messages.wire import GenerateRequest
+from octavo.scheduler.stop import StopRule
+
+
+class Status(enum.Enum):
+    WAITING = enum.auto()
+    RUNNING = enum.auto()
+    PREEMPTED = enum.auto()
+    FINISHED = enum.auto()  # final; the state is in no queue any more
+
+
+class RequestState:
+    __slots__ = (
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "request",
+        "request_id",
+        "status",
+        "stop",
+        "table",
+        "token_ids",
+    )
+
+    def __init__(self, request: GenerateRequest, table: BlockTable, max_model_len: int) -> None:
+        self.request = request
+        self.request_id = request.request_id
+        self.num_prompt_tokens = len(request.prompt_token_ids)
+        self.token_ids = [*request.prompt_token_ids, *request.resume_token_ids]  # prompt, then output; only appended to
+        self.stop = StopRule(request, max_model_len)
+        self.table = table
+        self.status = Status.WAITING
+        self.num_computed_tokens = 0
+        self.num_cached_tokens = 0  # prompt tokens found in the prefix cache at the first admission
+        self.num_preemptions = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    def __repr__(self) -> str:
+        return f"RequestState({self.request_id!r}, {self.status.name}, {self.num_computed_tokens}/{self.num_tokens} tokens computed)"

@@ -1,0 +1,106 @@
+"""The ASGI application: the gate around every request, the routes, and errors in OpenAI's shape.
+
+The gate gives each request an id (x-request-id), refuses foreign hosts and origins, sees to it that no exception leaves
+the application, and writes one log line a request, with the route's template and never the raw path.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from octavo.config.schema import ServerConfig
+from octavo.errors import OctavoError
+from octavo.server.auth import check_origin
+from octavo.server.disconnect import ClientDisconnected
+from octavo.server.errors import error_response, internal_error, method_not_allowed, unknown_url
+from octavo.server.routes import build_routes
+from octavo.server.state import Engine, ServerState
+
+_log = logging.getLogger("octavo.server")
+
+PROBES = ("/health", "/livez", "/readyz", "/metrics")  # asked every few seconds: not worth a line each
+SAFETY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+def create_app(engine: Engine | None, config: ServerConfig) -> Starlette:
+    """Return the application. With no engine it answers 503 model_loading until `app.state.server.attach(engine)`."""
+    state = ServerState(config)
+    if engine is not None:
+        state.attach(engine)
+    app = Starlette(routes=build_routes(), exception_handlers={HTTPException: _http_exception, OctavoError: _octavo_error})
+    app.router.redirect_slashes = False
+    app.state.server = state
+    app.add_middleware(Gate, host=config.host)
+    return app
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        self._app = app
+        self._host = host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = secrets.token_hex(12)
+        scope.setdefault("state", {})["request_id"] = request_id
+        started_s = time.monotonic()
+        status = 0
+
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode()), *SAFETY_HEADERS]
+            await send(message)
+
+        try:
+            check_origin(scope["method"], Headers(scope=scope), self._host)
+            await self._app(scope, receive, send_marked)
+        except ClientDisconnected:
+            status = status or 499
+        except OctavoError as error:
+            await error_response(error)(scope, receive, send_marked)
+        except Exception:
+            _log.exception("request %s failed", request_id)
+            if status:
+                raise  # the answer has begun: the connection is closed
+            await error_response(internal_error())(scope, receive, send_marked)
+        finally:
+            route = scope.get("route")
+            _log.log(
+                logging.DEBUG if route is not None and route.path in PROBES else logging.INFO,
+                "%s %s %d %.0f ms %s",
+                scope["method"],
+                route.path if route is not None else "-",
+                status,
+                1e3 * (time.monotonic() - started_s),
+                request_id,
+            )
+
+
+async def _octavo_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, OctavoError):
+        raise error
+    return error_response(error)
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    """The router's own refusals: unknown path, wrong method."""
+    if not isinstance(error, HTTPException):
+        raise error
+    if error.status_code == 405:
+        response = error_response(method_not_allowed())
+        response.headers.update(error.headers or {})
+        return response
+    return error_response(unknown_url(request.method))

@@ -1,0 +1,99 @@
+"""Errors as HTTP answers: OpenAI's error object, always.
+
+    {"error": {"message": str, "type": str, "param": str | null, "code": str | null}}
+
+The text comes from octavo.errors or from the catalogue below, never from an exception that we do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from octavo.errors import CapacityError, EngineError, InvalidRequest, NotFound, OctavoError, PermissionDenied
+
+CLOSE = {"connection": "close"}
+
+
+class JSONResponse(Response):
+    """A value as JSON, by orjson."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+class MethodNotAllowed(InvalidRequest):
+    status = 405
+    code = "method_not_allowed"
+
+
+class RequestTimeout(InvalidRequest):
+    status = 408
+    code = "request_timeout"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    status = 415
+    code = "unsupported_media_type"
+
+
+class MisdirectedRequest(InvalidRequest):
+    status = 421
+    code = "invalid_host"
+
+
+def unknown_url(method: str) -> NotFound:
+    return NotFound(f"there is no such URL for {method}; see GET /v1/models and POST /v1/chat/completions", code="unknown_url")
+
+
+def unknown_model(served: tuple[str, ...]) -> NotFound:
+    return NotFound(f"the model does not exist here; this server has {', '.join(served)}", param="model")
+
+
+def method_not_allowed() -> MethodNotAllowed:
+    return MethodNotAllowed("this URL does not take that method; the Allow header names those it takes")
+
+
+def origin_not_allowed() -> PermissionDenied:
+    return PermissionDenied("requests from another web origin are refused (no CORS)", code="origin_not_allowed")
+
+
+def invalid_host() -> MisdirectedRequest:
+    return MisdirectedRequest("the Host header names no host of this server, which listens on loopback only; use 127.0.0.1 or localhost")
+
+
+def internal_error() -> EngineError:
+    return EngineError("the server failed on this request; its log has the details under the x-request-id")
+
+
+def model_loading() -> CapacityError:
+    return CapacityError("the model is being loaded; try again in a moment", code="model_loading")
+
+
+def draining() -> CapacityError:
+    return CapacityError("the server is shutting down", code="server_draining")
+
+
+def overloaded(unfinished: int, limit: int) -> CapacityError:
+    return CapacityError(f"{unfinished:,} requests are unfinished and the limit is {limit:,} (max_num_queued_reqs); try again in a moment")
+
+
+def error_object(error: OctavoError) -> dict[str, Any]:
+    kind = "server_error" if error.status >= 500 else error.type
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def error_response(error: OctavoError) -> JSONResponse:
+    """Return the answer for `error`, with the headers that its kind needs."""
+    headers: dict[str, str] = {}
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if isinstance(error, CapacityError):
+        headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+    if error.status in (408, 413) or error.code == "server_draining":
+        headers |= CLOSE  # the rest of the body is not worth reading
+    return JSONResponse(error_object(error), error.status, headers)

@@ -1,0 +1,132 @@
+"""From prompts to one stream of numbered events: the one path that both APIs, streamed or not, take to the engine.
+
+Every choice is timed, counted and, when nobody listens any more, aborted. An event that ends a choice without an answer
+becomes an exception here, so that nothing above has to look for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from octavo.client.outputs import RequestOutput
+from octavo.errors import EngineDead, RequestFailed
+from octavo.metrics.recorder import MetricsRecorder
+from octavo.params import SamplingParams
+from octavo.server.state import Engine, Generation
+
+Events = AsyncGenerator[tuple[int, RequestOutput], None]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """`text` is what echo gives back."""
+
+    token_ids: list[int]
+    params: SamplingParams
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What every chunk of one answer repeats."""
+
+    id: str
+    object: str
+    model: str
+    system_fingerprint: str
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": self.object,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.system_fingerprint,
+            "choices": choices,
+            "usage": usage,
+        }
+
+
+class Usage:
+    """Counts the tokens of one answer from its events."""
+
+    def __init__(self, prompts: Sequence[Prompt]) -> None:
+        self._num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        self._n = prompts[0].params.n
+        self._output: dict[int, int] = {}  # by choice
+        self._cached: dict[int, int] = {}  # by prompt: its first choice's
+
+    def see(self, choice: int, event: RequestOutput) -> None:
+        self._output[choice] = event.num_output_tokens
+        if event.index == 0:
+            self._cached[choice // self._n] = event.num_cached_tokens
+
+    def as_dict(self) -> dict[str, Any]:
+        num_output_tokens = sum(self._output.values())
+        return {
+            "prompt_tokens": self._num_prompt_tokens,
+            "completion_tokens": num_output_tokens,
+            "total_tokens": self._num_prompt_tokens + num_output_tokens,
+            "prompt_tokens_details": {"cached_tokens": sum(self._cached.values())},
+        }
+
+
+async def generate(engine: Engine, metrics: MetricsRecorder, prompts: Sequence[Prompt], *, request_id: str, cache_salt: str) -> Events:
+    """Yield (choice, event) of all prompts, interleaved; choice j of prompt i has number i * n + j.
+
+    Raises RequestError before the first event, EngineError at any time. Closing it aborts what is unfinished.
+    """
+    clocks = [clock for prompt in prompts for clock in metrics.start_request(prompt.params.n, prompt.params.max_tokens or 0)]
+    n = prompts[0].params.n
+    try:
+        async with AsyncExitStack() as opened:
+            generations = []
+            for index, prompt in enumerate(prompts):
+                name = request_id if len(prompts) == 1 else f"{request_id}-{index}"
+                generation = engine.generate(prompt.token_ids, prompt.params, request_id=name, cache_salt=cache_salt)
+                opened.push_async_callback(generation.aclose)
+                generations.append(generation)
+            async for index, event in _merge(generations):
+                choice = index * n + event.index
+                clocks[choice].tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens)
+                if event.finish_reason is not None:
+                    clocks[choice].end(event.finish_reason)
+                _raise_failure(event)
+                yield choice, event
+    finally:
+        for clock in clocks:
+            clock.end("abort")
+
+
+async def _merge(generations: Sequence[Generation]) -> Events:
+    """Yield (index of generation, event) as they come."""
+    if len(generations) == 1:
+        async for event in generations[0]:
+            yield 0, event
+        return
+    waiting = {asyncio.ensure_future(anext(generation, None)): index for index, generation in enumerate(generations)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                index = waiting.pop(task)
+                next_event = task.result()
+                if next_event is not None:
+                    waiting[asyncio.ensure_future(anext(generations[index], None))] = index
+                    yield index, next_event
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+def _raise_failure(event: RequestOutput) -> None:
+    if event.finish_reason == "error":
+        raise RequestFailed(event.error or "the engine failed this request")
+    if event.finish_reason == "abort":
+        raise EngineDead("the server is shutting down; the answer is not whole", code="server_draining")

@@ -1,0 +1,125 @@
+"""A JSON object into a request schema, and every mistake into OpenAI's code, `param` and a catalogued message.
+
+The offending value is never quoted: the field's name, the limit and what was expected say enough.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from octavo.errors import InvalidRequest, RequestError
+from octavo.server.openai.schemas import RequestBody
+
+Body = TypeVar("Body", bound=RequestBody)
+
+_EXPECTED = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+MAX_SHOWN_NAME = 64
+OWN_CODES = ("invalid_type", "invalid_value", "array_above_max_length", "unsupported_value")  # raised by the schemas' own validators
+
+
+def parse_body(schema: type[Body], body: dict[str, Any]) -> Body:
+    """Return `body` as a `schema`. Raises InvalidRequest for the first thing that is wrong with it."""
+    asked = dict(body)
+    for name, neutral in schema.refused_fields.items():
+        value = asked.pop(name, None)
+        if value is not None and value != neutral:
+            raise _unsupported(name)
+    try:
+        request = schema.model_validate(asked)
+    except ValidationError as error:
+        raise as_invalid_request(schema, error.errors(include_url=False)[0]) from None
+    for name in schema.refused_when_set:
+        if getattr(request, name) is not None:
+            raise _unsupported(name)
+    return request
+
+
+def check_stream_options(body: RequestBody) -> None:
+    """Raise InvalidRequest when stream_options come without stream."""
+    if body.stream_options is not None and not body.stream:
+        raise InvalidRequest("stream_options needs stream true", param="stream_options")
+
+
+def as_invalid_request(schema: type[BaseModel], detail: ErrorDetails) -> RequestError:
+    """Return one Pydantic error as ours."""
+    kind, location, context = detail["type"], detail["loc"], detail.get("ctx", {})
+    param = _dotted(location)
+    if kind in OWN_CODES:
+        return InvalidRequest(detail["msg"], code=kind, param=param)
+    if kind == "missing":
+        return InvalidRequest(f"missing required parameter: {param}", code="missing_required_parameter", param=param)
+    if kind == "unknown_parameter":
+        return _unknown(schema, param, context["name"])
+    if kind in _EXPECTED:
+        if kind.startswith("int") and _is_huge(detail["input"]):
+            above = detail["input"] > 0
+            return InvalidRequest(
+                f"{param} is out of range", code="integer_above_max_value" if above else "integer_below_min_value", param=param
+            )
+        return InvalidRequest(f"{param} must be {_EXPECTED[kind]}", code="invalid_type", param=param)
+    if kind in ("greater_than_equal", "greater_than"):
+        low = context["ge"] if kind == "greater_than_equal" else context["gt"]
+        words = "at least" if kind == "greater_than_equal" else "more than"
+        return InvalidRequest(f"{param} must be {words} {low:,}", code=f"{_number(low)}_below_min_value", param=param)
+    if kind == "less_than_equal":
+        return InvalidRequest(f"{param} must be at most {context['le']:,}", code=f"{_number(context['le'])}_above_max_value", param=param)
+    if kind == "finite_number":
+        return InvalidRequest(f"{param} must be a finite number", param=param)
+    if kind == "too_long":
+        return InvalidRequest(
+            f"{param} has too many items; the limit is {context['max_length']:,}", code="array_above_max_length", param=param
+        )
+    if kind == "too_short":
+        return InvalidRequest(f"{param} is empty", code="empty_array", param=param)
+    if kind == "string_too_long":
+        return InvalidRequest(
+            f"{param} is too long; the limit is {context['max_length']:,} characters", code="string_above_max_length", param=param
+        )
+    if kind == "literal_error":
+        return InvalidRequest(f"{param} must be {context['expected']}", param=param)
+    return InvalidRequest(f"{param} is not valid", param=param)
+
+
+def _unsupported(name: str) -> InvalidRequest:
+    return InvalidRequest(f"{name} is not supported by this server; leave it out", code="unsupported_parameter", param=name)
+
+
+def _unknown(schema: type[BaseModel], parent: str, name: str) -> InvalidRequest:
+    """Name the field and its nearest known one; inside another field, `param` is that field."""
+    shown = name if name.isidentifier() and len(name) <= MAX_SHOWN_NAME else "a field"
+    if parent:
+        return InvalidRequest(f"{parent} has no field {shown}", code="unknown_parameter", param=parent)
+    near = difflib.get_close_matches(name[:MAX_SHOWN_NAME], schema.model_fields, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return InvalidRequest(f"unknown parameter: {shown}{hint}", code="unknown_parameter", param=shown if shown == name else None)
+
+
+def _dotted(location: tuple[str | int, ...]) -> str:
+    """('messages', 0, 'role') -> messages[0].role"""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _number(limit: float) -> str:
+    return "integer" if isinstance(limit, int) else "decimal"
+
+
+def _is_huge(value: Any) -> bool:
+    """The JSON reader gives integers beyond 64 bits as floats."""
+    return isinstance(value, float) and abs(value) >= 1 << 63

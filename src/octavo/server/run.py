@@ -1,0 +1,127 @@
+"""`serve`: one process that answers HTTP, and the engine process that it starts.
+
+The port is taken before anything is loaded, so that a taken one fails at once. The server then listens while the model
+loads: /livez says 200, everything else 503 model_loading. On SIGTERM or SIGINT nothing new is taken, unfinished
+answers get DRAIN_S to end (none after a second signal), the engine is stopped, what is left ends with an error event,
+and `serve` returns 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from octavo.client.async_engine import AsyncEngine
+from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.server.auth import check_exposure
+from octavo.server.listener import open_listener
+
+EXIT_OK = 0
+EXIT_ENGINE_GONE = 70
+DRAIN_S = 10.0
+ENGINE_CHECK_S = 1.0
+
+_log = logging.getLogger("octavo.server")
+
+
+def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
+    """Serve until a signal; return the exit code: 0, or 70 when the engine is gone for good. Raises StartupError."""
+    import uvloop
+
+    started_s = time.monotonic()
+    check_exposure(config.host, len(config.api_key), config.insecure_no_auth)
+    _log_to_stderr(config.log_level)
+    listener = open_listener(config.host, config.port)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(engine_config, config, listener, started_s))
+
+
+async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, started_s: float) -> int:
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    loading = asyncio.create_task(AsyncEngine.start(engine_config, on_log=_log.info))
+    await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
+
+    from octavo.server.app import create_app
+    from octavo.server.protocol import make_server
+
+    app = create_app(None, config)
+    server = make_server(app, DRAIN_S)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    stopping = asyncio.create_task(stop.wait())
+    engine: AsyncEngine | None = None
+    try:
+        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            return EXIT_OK
+        engine = loading.result()
+        app.state.server.attach(engine, engine_config.cache)
+        _announce(engine, config, listener, time.monotonic() - started_s)
+        await _until_stop(engine, stop)
+        app.state.server.drain()
+        _log.info("stopping: %d requests unfinished", engine.num_unfinished)
+        await _drain(engine, hurry)
+        return EXIT_OK if stop.is_set() else EXIT_ENGINE_GONE
+    finally:
+        stopping.cancel()
+        if engine is None:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+        else:
+            await engine.stop()
+        server.should_exit = True
+        await serving
+
+
+async def _until_stop(engine: AsyncEngine, stop: asyncio.Event) -> None:
+    """Return on a signal, or when the engine has died too often to be restarted."""
+    while engine.last_error is None and not stop.is_set():
+        try:
+            await asyncio.wait_for(stop.wait(), ENGINE_CHECK_S)
+        except TimeoutError:
+            continue
+
+
+async def _drain(engine: AsyncEngine, hurry: asyncio.Event) -> None:
+    """Give unfinished requests DRAIN_S to end, or until `hurry`."""
+    deadline = time.monotonic() + DRAIN_S
+    while engine.num_unfinished and time.monotonic() < deadline and not hurry.is_set():
+        await asyncio.sleep(0.05)
+
+
+def _announce(engine: AsyncEngine, config: ServerConfig, listener: socket.socket, seconds: float) -> None:
+    ready = engine.ready
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    print(
+        f"octavo is ready at http://{host}:{listener.getsockname()[1]}/v1 · model {Path(engine.model_names[0]).name} · "
+        f"context {ready.max_model_len:,} tokens · {ready.kv_cache_tokens:,} tokens of KV memory "
+        f"({ready.max_concurrency:.1f} full-length requests at once) · {seconds:.2f} s",
+        flush=True,
+    )
+
+
+class _Plain(logging.Formatter):
+    """Text lines with control characters escaped, so that nobody can write lines of his own into the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("octavo")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(level.upper())

@@ -1,0 +1,119 @@
+"""What the handlers share: the engine (None while it loads), the settings, the keys, the metrics, a pool for tokenising."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from octavo import __version__
+from octavo.client.outputs import RequestOutput
+from octavo.config.schema import CacheConfig, ServerConfig
+from octavo.errors import EngineDead
+from octavo.messages.stats import StepStats
+from octavo.messages.wire import EngineReady
+from octavo.metrics.recorder import MetricsRecorder
+from octavo.params import SamplingParams
+from octavo.server.auth import KeyRing
+from octavo.server.errors import draining, model_loading, overloaded
+from octavo.specs import GenerationDefaults
+from octavo.text.chat import ChatTemplate
+from octavo.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+
+class Generation(Protocol):
+    """The events of one request; closing it aborts what is unfinished."""
+
+    def __aiter__(self) -> AsyncIterator[RequestOutput]: ...
+    async def __anext__(self) -> RequestOutput: ...
+    async def aclose(self) -> None: ...
+
+
+class Engine(Protocol):
+    """What the server asks of client.async_engine.AsyncEngine."""
+
+    ready: EngineReady
+    last_error: str | None
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def chat(self) -> ChatTemplate | None: ...
+    @property
+    def generation(self) -> GenerationDefaults: ...
+    @property
+    def model_names(self) -> tuple[str, ...]: ...
+    @property
+    def is_alive(self) -> bool: ...
+    @property
+    def num_unfinished(self) -> int: ...
+    def generate(self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str = "") -> Generation: ...
+    def add_stats_listener(self, listener: Callable[[StepStats], None]) -> None: ...
+
+
+class ServerState:
+    """Made before the model is loaded; `attach` gives it the engine once, `drain` ends the taking of new requests."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.keys = KeyRing(config.api_key)
+        self._metrics: MetricsRecorder | None = None
+        self.system_fingerprint = ""
+        self._engine: Engine | None = None
+        self._is_draining = False
+        self._text_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
+
+    def attach(self, engine: Engine, cache: CacheConfig | None = None) -> None:
+        ready = engine.ready
+        metrics = MetricsRecorder(self.config.metrics_prefix, engine.model_names[0], ready, cache or CacheConfig())
+        engine.add_stats_listener(metrics.record_step)
+        self._metrics = metrics
+        identity = f"{__version__} {engine.model_names[0]} {ready.max_model_len} {ready.vocab_size}"
+        self.system_fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        self._engine = engine
+
+    def drain(self) -> None:
+        self._is_draining = True
+
+    @property
+    def engine(self) -> Engine:
+        """The engine. Raises CapacityError while it loads or after `drain`, EngineDead when it is gone for good."""
+        if self._engine is None:
+            raise model_loading()
+        if self._is_draining:
+            raise draining()
+        if self._engine.last_error is not None:
+            raise EngineDead("the engine is gone; the server's log says why")
+        return self._engine
+
+    @property
+    def metrics(self) -> MetricsRecorder:
+        """Raises CapacityError while the engine loads."""
+        if self._metrics is None:
+            raise model_loading()
+        return self._metrics
+
+    def render_metrics(self) -> bytes:
+        """Return the metrics as Prometheus reads them. Raises CapacityError while the engine loads."""
+        return self.metrics.render(is_idle=self._engine is None or self._engine.num_unfinished == 0)
+
+    def check_health(self) -> None:
+        """Raise what `engine` raises, and EngineDead while the engine process is being replaced."""
+        if not self.engine.is_alive:
+            raise EngineDead("the engine is being restarted")
+
+    def admit(self) -> Engine:
+        """Return the engine for one more request. Raises what `engine` raises, and CapacityError when too many are unfinished."""
+        engine = self.engine
+        limit = self.config.max_num_queued_reqs
+        if limit is not None and engine.num_unfinished >= limit:
+            raise overloaded(engine.num_unfinished, limit)
+        return engine
+
+    async def in_text_pool(self, work: Callable[..., T], *args: Any) -> T:
+        """Return work(*args), done off the event loop: tokenising a long text takes time."""
+        return await asyncio.get_running_loop().run_in_executor(self._text_pool, work, *args)

@@ -1,0 +1,163 @@
+"""An engine without a model: the same surface as AsyncEngine, words that depend on nothing but the request.
+
+Answer i of a prompt says "<last prompt character><i> one two three ..." a word a token. It can be held, made to fail and
+asked what was aborted.
+"""
+
+import asyncio
+from collections import deque
+
+from octavo.client.outputs import Logprob, PositionLogprobs, RequestOutput
+from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest
+from octavo.messages.stats import StepStats
+from octavo.messages.wire import EngineReady
+from octavo.specs import GenerationDefaults
+from octavo.text.chat import validate_messages
+
+WORDS = ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"][1:]
+MAX_MODEL_LEN = 512
+VOCAB_SIZE = 256
+
+
+class ByteTokenizer:
+    """Token ids are bytes."""
+
+    vocab_size = VOCAB_SIZE
+
+    def encode(self, text, *, add_special_tokens=True, parse_special=False):
+        return list(text.encode("utf-8", "replace"))
+
+    def decode(self, ids, *, skip_special_tokens=True):
+        return bytes(ids).decode("utf-8", "replace")
+
+    def min_tokens(self, text):
+        return len(text) // 4
+
+
+class PlainChat:
+    """role: text lines. The checks are the real ones."""
+
+    variables = ("enable_thinking",)
+
+    def render(self, messages, *, add_generation_prompt, continue_final_message, template_kwargs, max_prompt_tokens):
+        clean = validate_messages(messages)
+        for name in template_kwargs or {}:
+            if name not in self.variables:
+                raise InvalidRequest("the template takes no such variable", code="unknown_parameter", param="chat_template_kwargs")
+        text = "\n".join(f"{message['role']}: {message['content']}" for message in clean) + (
+            "\nassistant:" if add_generation_prompt else ""
+        )
+        if len(text) // 4 > max_prompt_tokens:
+            raise ContextLengthExceeded("the messages are too long", param="messages")
+        return list(text.encode("utf-8", "replace"))
+
+
+class FakeGeneration:
+    def __init__(self, engine, request_id, outputs):
+        self._engine = engine
+        self._request_id = request_id
+        self._outputs = deque(outputs)
+        self._unfinished = sum(output.finish_reason is not None for output in outputs)
+        engine.num_unfinished += self._unfinished
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        if not self._outputs:
+            raise StopAsyncIteration
+        await self._engine.running.wait()
+        await asyncio.sleep(0)
+        output = self._outputs.popleft()
+        if output.finish_reason is not None:
+            self._unfinished -= 1
+            self._engine.num_unfinished -= 1
+        return output
+
+    async def aclose(self):
+        if self._unfinished:
+            self._engine.aborted.append(self._request_id)
+            self._engine.num_unfinished -= self._unfinished
+            self._unfinished = 0
+        self._outputs.clear()
+
+
+class FakeEngine:
+    def __init__(self):
+        self.ready = EngineReady(
+            max_model_len=MAX_MODEL_LEN,
+            num_blocks=64,
+            block_size=16,
+            kv_cache_tokens=1008,
+            max_concurrency=2.0,
+            vocab_size=VOCAB_SIZE,
+            max_num_seqs=8,
+            max_num_batched_tokens=64,
+            startup_lines=[],
+        )
+        self.tokenizer = ByteTokenizer()
+        self.chat = PlainChat()
+        self.generation = GenerationDefaults(temperature=0.6)
+        self.model_names = ("tiny", "tiny-alias")
+        self.is_alive = True
+        self.last_error = None
+        self.num_unfinished = 0
+        self.requests = []  # (prompt ids, params, request id, salt)
+        self.aborted = []
+        self.fail_at = None  # the token at which every request ends with an error
+        self.running = asyncio.Event()
+        self.running.set()
+        self._listeners = []
+
+    def add_stats_listener(self, listener):
+        self._listeners.append(listener)
+
+    def step(self, **counts):
+        """Report one engine step to the listeners."""
+        fields = dict.fromkeys(StepStats.__struct_fields__, 0) | counts
+        for listener in self._listeners:
+            listener(StepStats(**fields))
+
+    def generate(self, prompt_token_ids, params, *, request_id, cache_salt="", priority=0):
+        if self.last_error is not None:
+            raise EngineDead("the engine is not running")
+        for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+            if any(token_id >= VOCAB_SIZE for token_id in ids):
+                raise InvalidRequest(f"{name} names a token id outside the vocabulary", param=name)
+        self.requests.append((prompt_token_ids, params, request_id, cache_salt))
+        by_choice = [self._answer(prompt_token_ids, params, request_id, index) for index in range(params.n)]
+        interleaved = [output for turn in range(64) for answer in by_choice for output in answer[turn : turn + 1]]
+        return FakeGeneration(self, request_id, interleaved)
+
+    def _answer(self, prompt, params, request_id, index):
+        first = self.tokenizer.decode(prompt[-1:])
+        words = [f"{first}{index}"] + [f" {word}" for word in WORDS]
+        num_tokens = min(len(words), params.max_tokens or len(words))
+        outputs = []
+        for place, word in enumerate(words[:num_tokens]):
+            is_last = place == num_tokens - 1
+            reason = ("length" if num_tokens < len(words) else "stop") if is_last else None
+            failed = self.fail_at == place
+            outputs.append(
+                RequestOutput(
+                    request_id=request_id,
+                    index=index,
+                    text="" if failed else word,
+                    token_ids=[] if failed else [place],
+                    finish_reason="error" if failed else reason,
+                    stop_reason=None,
+                    logprobs=None if params.logprobs is None or failed else [position(word, params.logprobs)],
+                    num_prompt_tokens=len(prompt),
+                    num_output_tokens=place + 1,
+                    num_cached_tokens=len(prompt) // 16 * 16,
+                    error="the logits hold NaN" if failed else None,
+                )
+            )
+            if failed:
+                break
+        return outputs
+
+
+def position(word, width):
+    top = tuple(Logprob(rank, f"{word}{rank}", f"{word}{rank}".encode(), -float(rank), rank) for rank in range(1, width + 1))
+    return PositionLogprobs(Logprob(0, word, word.encode(), -0.25, 1), top)

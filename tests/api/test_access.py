@@ -1,0 +1,161 @@
+"""Who may call what: every route, by every kind of key; hosts, origins, bodies and states of the server."""
+
+import pytest
+
+from octavo.config.schema import ServerConfig
+from octavo.errors import ConfigError
+from octavo.server.app import create_app
+from octavo.server.auth import KeyRing, check_exposure
+from octavo.server.routes import ENDPOINTS, build_routes
+from tests.api.calls import CHAT, assert_openai_error, call, make_app, post
+from tests.api.fake_engine import FakeEngine
+
+KEY = "sk-right-key"
+OPEN = {"/health", "/livez", "/readyz"}
+BODIES = {"/v1/chat/completions": CHAT, "/v1/completions": {"model": "tiny", "prompt": "hi"}}
+
+WRONG = {
+    "none": {},
+    "wrong": {"authorization": "Bearer sk-wrong-key"},
+    "empty": {"authorization": "Bearer"},
+    "two words": {"authorization": f"Bearer {KEY} {KEY}"},
+    "basic": {"authorization": f"Basic {KEY}"},
+    "not ascii": {"authorization": "Bearer schlüssel".encode()},
+    "longer": {"authorization": f"Bearer {KEY}x"},
+}
+
+
+def ask(app, endpoint, headers):
+    path = endpoint.path.replace("{model:path}", "tiny")
+    return call(app, endpoint.method, path, body=BODIES.get(path), headers=headers)
+
+
+@pytest.fixture(scope="module")
+def app():
+    return make_app(api_key=(KEY, "sk-other-key"))
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+@pytest.mark.parametrize("headers", WRONG.values(), ids=WRONG.keys())
+def test_without_a_right_key_only_probes_answer(app, endpoint, headers):
+    response = ask(app, endpoint, headers)
+    if endpoint.path in OPEN:
+        assert (response.status_code, response.content) == (200, b"")
+    else:
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert assert_openai_error(response)["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+@pytest.mark.parametrize("headers", [{"authorization": f"Bearer {KEY}"}, {"authorization": "bearer sk-other-key"}])
+def test_with_a_right_key_every_route_answers(app, endpoint, headers):
+    assert ask(app, endpoint, headers).status_code == 200
+
+
+def test_the_application_has_no_route_but_those_of_the_table():
+    assert [route.path for route in build_routes()] == [endpoint.path for endpoint in ENDPOINTS]
+    assert {endpoint.path for endpoint in ENDPOINTS if endpoint.access == "open"} == OPEN
+
+
+def test_a_key_in_the_url_is_no_key(app):
+    assert post(app, f"/v1/chat/completions?api_key={KEY}", CHAT).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["//v1/models", "/v1/%2e%2e/health", "/V1/models", "/v1/models;x", "/health/"])
+def test_paths_that_are_no_route_are_not_found_whatever_they_resemble(app, path):
+    assert call(app, "GET", path).status_code in (401, 404)
+
+
+def test_a_host_header_cannot_walk_around_the_key(app):
+    assert call(app, "GET", "/v1/models", headers={"host": "localhost/health?"}).status_code in (401, 421)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000"])
+def test_loopback_hosts_are_ours(host):
+    assert call(make_app(), "GET", "/v1/models", headers={"host": host}).status_code == 200
+
+
+def test_off_loopback_any_host_is_taken_and_the_key_is_needed():
+    app = make_app(host="0.0.0.0", api_key=(KEY,))
+    assert call(app, "GET", "/v1/models", headers={"host": "gpu.example", "authorization": f"Bearer {KEY}"}).status_code == 200
+
+
+def test_the_same_origin_may_post_and_another_may_not():
+    app = make_app()
+    assert post(app, "/v1/chat/completions", CHAT, origin="http://localhost").status_code == 200
+    assert post(app, "/v1/chat/completions", CHAT, origin="null").status_code == 403
+
+
+def test_an_address_off_loopback_needs_keys_or_the_word():
+    with pytest.raises(ConfigError, match="--insecure-no-auth"):
+        check_exposure("0.0.0.0", 0, False)
+    check_exposure("0.0.0.0", 1, False)
+    check_exposure("0.0.0.0", 0, True)
+    check_exposure("127.0.0.1", 0, False)
+
+
+def test_tenants_have_salts_of_their_own_that_end_with_the_server():
+    ring, again = KeyRing(("a", "b")), KeyRing(("a", "b"))
+    salts = {ring.tenant_salt(["Bearer a"]), ring.tenant_salt(["Bearer b"]), again.tenant_salt(["Bearer a"])}
+    assert len(salts) == 3
+    assert ring.tenant_salt(["Bearer a"]) in salts
+    assert KeyRing(()).tenant_salt([]) == ""
+
+
+def test_the_callers_salt_reaches_the_engine():
+    engine = FakeEngine()
+    app = make_app(engine, api_key=("a", "b"))
+    for key in ("a", "b", "a"):
+        post(app, "/v1/chat/completions", CHAT, authorization=f"Bearer {key}")
+    first, second, third = (request[3] for request in engine.requests)
+    assert first == third != second
+
+
+def test_a_key_with_a_space_is_refused_at_the_start():
+    with pytest.raises(ConfigError, match="spaces"):
+        KeyRing(("two words",))
+
+
+def test_while_the_model_loads_everything_but_livez_says_so():
+    app = create_app(None, ServerConfig())
+    assert call(app, "GET", "/livez").status_code == 200
+    for method, path in (("GET", "/health"), ("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/v1/chat/completions")):
+        response = call(app, method, path, body=CHAT if method == "POST" else None)
+        assert (response.status_code, assert_openai_error(response)["code"]) == (503, "model_loading")
+        assert response.headers["retry-after"] == "1"
+    app.state.server.attach(FakeEngine())
+    assert call(app, "GET", "/health").status_code == 200
+
+
+def test_a_draining_server_takes_nothing_new():
+    app = make_app()
+    app.state.server.drain()
+    response = post(app, "/v1/chat/completions", CHAT)
+    assert (response.status_code, response.json()["error"]["code"], response.headers["connection"]) == (503, "server_draining", "close")
+
+
+def test_too_many_unfinished_requests_are_told_to_come_back():
+    engine = FakeEngine()
+    engine.num_unfinished = 3
+    response = post(make_app(engine, max_num_queued_reqs=3), "/v1/chat/completions", CHAT)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "server_overloaded")
+    assert int(response.headers["retry-after"]) >= 1
+
+
+def test_a_dead_engine_is_503_and_a_restarting_one_is_not_healthy():
+    engine = FakeEngine()
+    app = make_app(engine)
+    engine.is_alive = False
+    assert call(app, "GET", "/health").status_code == 503
+    engine.last_error = "it died"
+    response = post(app, "/v1/chat/completions", CHAT)
+    assert (response.status_code, assert_openai_error(response)["code"]) == (503, "engine_unavailable")
+
+
+def test_what_nobody_foresaw_is_a_500_that_tells_nothing():
+    engine = FakeEngine()
+    engine.generate = None
+    response = post(make_app(engine), "/v1/chat/completions", CHAT)
+    assert response.status_code == 500
+    assert assert_openai_error(response)["code"] == "internal_error"

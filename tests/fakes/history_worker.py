@@ -1,0 +1,113 @@
+"""`HistoryWorker`: a worker whose model is a hash, with real paged memory.
+
+The KV of a position is a hash of all tokens up to it, made from the KV of the position before it *as it lies in the row's
+blocks*. So a wrong, stale or foreign block anywhere in a request's table changes every token after it. `solo_output` gives
+the same tokens without any blocks.
+"""
+
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from octavo.messages.step import SampledRow, StepPlan, StepResult
+from octavo.messages.wire import GenerateRequest
+from octavo.params import SamplingParams
+
+
+def next_kv(previous: int, token_id: int) -> int:
+    return crc32(token_id.to_bytes(4, "little"), previous)
+
+
+def make_request(
+    request_id: str, prompt: list[int], *, eos: tuple[int, ...] = (), salt: str = "", resume: tuple[int, ...] | list[int] = (), **params
+):
+    return GenerateRequest(
+        request_id=request_id,
+        prompt_token_ids=prompt,
+        params=SamplingParams(seed=0, **params),
+        arrival_s=0.0,
+        eos_token_ids=eos,
+        cache_salt=salt,
+        resume_token_ids=list(resume),
+    )
+
+
+def solo_output(request: GenerateRequest, *, vocab_size: int, max_model_len: int) -> tuple[list[int], str, int | None]:
+    """Return (output token ids, finish_reason, stop_reason) of `request` alone on an endless machine."""
+    params = request.params
+    kv = 0
+    for token_id in request.prompt_token_ids:
+        kv = next_kv(kv, token_id)
+    output: list[int] = []
+    while True:
+        token_id = kv % vocab_size
+        output.append(token_id)
+        kv = next_kv(kv, token_id)
+        in_context = len(request.prompt_token_ids) + len(output) < max_model_len
+        if len(output) < params.min_tokens and in_context:
+            continue
+        if token_id in request.eos_token_ids and not params.ignore_eos:
+            return output, "stop", None
+        if token_id in params.stop_token_ids:
+            return output, "stop", token_id
+        if len(output) == params.max_tokens or not in_context:
+            return output, "length", None
+
+
+class InjectedFault(Exception):
+    pass
+
+
+@dataclass
+class Row:
+    token_ids: list[int]
+    block_ids: list[int]
+
+
+@dataclass
+class HistoryWorker:
+    """`faults`: request id -> how many more steps with it raise, after the KV was half written. `nan`: ids whose logits are NaN."""
+
+    num_blocks: int
+    block_size: int
+    vocab_size: int
+    faults: dict[str, int] = field(default_factory=dict)
+    nan: set[str] = field(default_factory=set)
+    rows: dict[str, Row] = field(default_factory=dict)
+    plans: list[StepPlan] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.memory = [-1] * (self.num_blocks * self.block_size)
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        self.plans.append(plan)
+        for request_id in plan.released:
+            self.rows.pop(request_id, None)
+        for new in plan.new_rows:
+            assert new.request_id not in self.rows
+            self.rows[new.request_id] = Row(list(new.token_ids), list(new.block_ids))
+        sampled = []
+        for step in plan.rows:
+            row = self.rows[step.request_id]
+            row.block_ids += step.new_block_ids
+            for position in range(step.start, step.start + step.num_tokens):
+                previous = self.memory[self._slot(row, position - 1)] if position else 0
+                assert previous >= 0, "a position was read that nobody has written"
+                self.memory[self._slot(row, position)] = next_kv(previous, row.token_ids[position])
+            if self.faults.get(step.request_id, 0) > 0:
+                self.faults[step.request_id] -= 1
+                raise InjectedFault(step.request_id)
+            if not step.wants_sample:
+                assert step.start + step.num_tokens < len(row.token_ids)
+            elif step.request_id in self.nan:
+                sampled.append(SampledRow(request_id=step.request_id, token_ids=[], is_nan=True))
+            else:
+                assert step.start + step.num_tokens == len(row.token_ids)
+                token_id = self.memory[self._slot(row, len(row.token_ids) - 1)] % self.vocab_size
+                row.token_ids.append(token_id)
+                sampled.append(SampledRow(request_id=step.request_id, token_ids=[token_id]))
+        return StepResult(step_id=plan.step_id, sampled=sampled, device_s=0.0)
+
+    def _slot(self, row: Row, position: int) -> int:
+        block_id = row.block_ids[position // self.block_size]
+        assert 0 < block_id < self.num_blocks
+        return block_id * self.block_size + position % self.block_size

@@ -1,0 +1,98 @@
+"""The default model against transformers in float32 (golden files), on each backend.
+
+Each position is checked by itself: the prompt and transformers' 64 tokens go in at once, and at each of the 64 places the
+most likely token must be transformers' own, unless its lead over the second best is below the backend's bound there.
+That two backends may choose differently below the bound is a matter of rounding (see docs/numbers.md).
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from octavo.config.schema import EngineConfig, RuntimeConfig
+from octavo.errors import OctavoError
+from octavo.loaders.store import resolve_model
+from octavo.worker.runner import load_model
+from octavo.worker.scoring import Scorer
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+CASES = json.loads((GOLDEN / "smollm2_greedy.json").read_text())["cases"]
+TEXT = json.loads((GOLDEN / "wiki_perplexity.json").read_text())
+MAX_TOKENS = 1600
+SHORT = [index for index, case in enumerate(CASES) if len(case["prompt_token_ids"]) <= 20]
+
+# The largest lead, in logits, that rounding may turn over. reference: float32 throughout. native: activations in 8-bit
+# groups of 32, K and V in bfloat16.
+LEAD_BOUND = {"reference": 1e-3, "native": 1.0}
+KV_DTYPE = {"reference": "f32", "native": "bf16"}
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def scorers():
+    """Return a maker of scorers by backend, each loaded once."""
+    try:
+        path = resolve_model("smollm2-135m-instruct")
+    except OctavoError as error:
+        pytest.skip(str(error))
+    made: dict[str, Scorer] = {}
+
+    def make(backend: str) -> Scorer:
+        if backend not in made:
+            loaded = load_model(EngineConfig(runtime=RuntimeConfig(backend=backend)), path)
+            made[backend] = Scorer(loaded, loaded.spec.kv_spec(KV_DTYPE[backend]), MAX_TOKENS)
+        return made[backend]
+
+    return make
+
+
+def assert_agrees(scorer: Scorer, case: dict, bound: float) -> None:
+    prompt, tokens = case["prompt_token_ids"], np.array(case["tokens"])
+    logits = scorer.logits(prompt + case["tokens"][:-1])[len(prompt) - 1 :]
+    differs = np.flatnonzero(logits.argmax(axis=1) != tokens)
+    leads = np.array(case["leads"])[differs]
+    assert (leads < bound).all(), f"after a prompt of {len(prompt)}: other tokens at {differs.tolist()}, whose leads are {leads.tolist()}"
+
+
+@pytest.mark.parametrize("index", range(len(CASES)))
+def test_native_chooses_the_tokens_of_transformers(scorers, index):
+    assert_agrees(scorers("native"), CASES[index], LEAD_BOUND["native"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", SHORT)
+def test_reference_chooses_the_tokens_of_transformers(scorers, index):
+    assert_agrees(scorers("reference"), CASES[index], LEAD_BOUND["reference"])
+
+
+def test_native_perplexity_of_the_wikipedia_text_is_that_of_transformers(scorers):
+    perplexity = scorers("native").perplexity(TEXT["token_ids"], TEXT["window"])
+    assert perplexity == pytest.approx(TEXT["perplexity"], rel=0.005)
+
+
+@pytest.mark.slow
+def test_reference_perplexity_of_a_window_is_that_of_transformers(scorers):
+    perplexity = scorers("reference").perplexity(TEXT["token_ids"][:128], 128)
+    assert perplexity == pytest.approx(TEXT["perplexity_of_first_128"], rel=1e-4)
+
+
+@pytest.mark.reference
+@pytest.mark.slow
+def test_the_golden_files_are_what_transformers_gives_today():
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig
+
+    path = resolve_model("smollm2-135m-instruct")
+    model = AutoModelForCausalLM.from_pretrained(
+        str(path.parent), gguf_file=path.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+    ).eval()
+    for case in CASES:
+        prompt, tokens = case["prompt_token_ids"], case["tokens"]
+        with torch.no_grad():
+            best = torch.topk(model(torch.tensor([prompt + tokens[:-1]])).logits[0, len(prompt) - 1 :], 2)
+        leads = (best.values[:, 0] - best.values[:, 1]).numpy()
+        assert best.indices[:, 0].tolist() == tokens
+        assert leads == pytest.approx(case["leads"], abs=1e-3)

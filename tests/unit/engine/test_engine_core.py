@@ -1,0 +1,149 @@
+import pytest
+from tests.fakes.history_worker import HistoryWorker, make_request, solo_output
+
+from octavo.engine.core import EngineCore
+from octavo.engine.executor import InlineExecutor
+from octavo.errors import EngineError
+from octavo.kv.manager import KVManager
+from octavo.messages.wire import ControlRequest
+from octavo.scheduler.admission import Limits
+from octavo.scheduler.scheduler import Scheduler
+
+VOCAB = 500
+
+
+def make_core(*, num_blocks=60, **limits):
+    chosen = {"max_model_len": 60, "max_num_seqs": 8, "max_num_batched_tokens": 32, "vocab_size": VOCAB} | limits
+    worker = HistoryWorker(num_blocks, 4, VOCAB)
+    return EngineCore(Scheduler(Limits(**chosen), KVManager(num_blocks, 4)), InlineExecutor(worker)), worker
+
+
+def run(core):
+    """Return (request id -> tokens, request id -> final delta, all stats)."""
+    tokens, finals, stats = {}, {}, []
+    while core.has_work:
+        outputs = core.step()
+        for delta in outputs.deltas:
+            assert delta.request_id not in finals
+            tokens.setdefault(delta.request_id, []).extend(delta.token_ids)
+            if delta.finish_reason:
+                finals[delta.request_id] = delta
+        if outputs.stats:
+            stats.append(outputs.stats)
+    return tokens, finals, stats
+
+
+def eight_requests():
+    return [make_request(f"r{n}", list(range(n, n + 9 + n)), max_tokens=6 + n) for n in range(8)]
+
+
+@pytest.mark.parametrize("culprit", ["r0", "r3", "r7"])
+def test_a_request_that_breaks_the_step_fails_alone_and_the_others_do_not_notice(culprit):
+    core, worker = make_core()
+    worker.faults = {culprit: 2}  # in the batch, and once more alone
+    requests = eight_requests()
+    for request in requests:
+        core.add(request)
+    tokens, finals, _ = run(core)
+    for request in requests:
+        if request.request_id == culprit:
+            assert finals[culprit].finish_reason == "error"
+            assert "InjectedFault" in finals[culprit].error
+        else:
+            expected, reason, _ = solo_output(request, vocab_size=VOCAB, max_model_len=60)
+            assert tokens[request.request_id] == expected
+            assert finals[request.request_id].finish_reason == reason
+
+
+def test_a_fault_that_passes_fails_nobody():
+    core, worker = make_core()
+    worker.faults = {"r5": 1}
+    requests = eight_requests()
+    for request in requests:
+        core.add(request)
+    tokens, finals, _ = run(core)
+    assert len(finals) == 8
+    for request in requests:
+        assert tokens[request.request_id] == solo_output(request, vocab_size=VOCAB, max_model_len=60)[0]
+
+
+def test_a_fault_in_the_middle_of_an_answer_keeps_what_was_sent():
+    core, worker = make_core()
+    for request in eight_requests():
+        core.add(request)
+    core.step()
+    worker.faults = {"r0": 2}
+    _, finals, _ = run(core)
+    assert finals["r0"].finish_reason == "error"
+    assert len(finals) == 8
+    assert core.reset_prefix_cache()  # no block is held
+
+
+def test_a_failed_step_leaves_nothing_in_the_prefix_cache():
+    core, worker = make_core()
+    worker.faults = {"bad": 2}
+    core.add(make_request("bad", list(range(20)), max_tokens=2))
+    run(core)
+    core.add(make_request("again", list(range(20)), max_tokens=2))
+    _, finals, _ = run(core)
+    assert finals["again"].num_cached_tokens == 0
+
+
+def test_a_refused_request_gets_one_final_delta_with_the_reason():
+    core, _ = make_core()
+    core.add(make_request("long", [1] * 60))
+    assert core.has_work
+    outputs = core.step()
+    assert outputs.stats is None
+    (delta,) = outputs.deltas
+    assert (delta.request_id, delta.finish_reason) == ("long", "error")
+    assert "this server takes 60" in delta.error
+    assert core.step() is None
+    assert not core.has_work
+
+
+def test_a_second_request_with_an_unfinished_id_raises():
+    core, _ = make_core()
+    core.add(make_request("r", [1]))
+    with pytest.raises(EngineError):
+        core.add(make_request("r", [1]))
+
+
+def test_an_aborted_request_gets_one_final_delta():
+    core, _ = make_core()
+    core.add(make_request("a", [1, 2, 3], max_tokens=30))
+    core.step()
+    core.abort(["a", "a", "unknown"])
+    core.abort(["a"])
+    outputs = core.step()
+    assert [(delta.request_id, delta.finish_reason) for delta in outputs.deltas] == [("a", "abort")]
+    assert core.step() is None
+
+
+def test_figures_of_all_steps_add_up():
+    core, _ = make_core()
+    requests = eight_requests()
+    for request in requests:
+        core.add(request)
+    tokens, _, stats = run(core)
+    prompts = sum(len(request.prompt_token_ids) for request in requests)
+    outputs = sum(map(len, tokens.values()))
+    assert sum(one.num_prompt_tokens for one in stats) == prompts - sum(one.prefix_cache_hits for one in stats)
+    assert sum(one.num_output_tokens for one in stats) == outputs
+    assert sum(one.prefix_cache_queries for one in stats) == prompts
+    assert sum(one.num_scheduled_tokens for one in stats) == sum(one.num_prompt_tokens for one in stats) + outputs - len(requests)
+    assert [one.step_id for one in stats] == list(range(1, len(stats) + 1))
+    assert stats[-1].kv_usage == 0
+    assert all(one.step_s >= one.schedule_s >= 0 for one in stats)
+
+
+def test_control_verbs_are_answered():
+    core, _ = make_core()
+    assert core.control(ControlRequest(3, "ping")).control_id == 3
+    core.add(make_request("a", [1, 2, 3], max_tokens=30))
+    core.step()
+    refused = core.control(ControlRequest(4, "reset_prefix_cache"))
+    assert not refused.ok
+    assert "running" in refused.message
+    core.abort(["a"])
+    assert core.control(ControlRequest(5, "reset_prefix_cache")).ok

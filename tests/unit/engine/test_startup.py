@@ -1,0 +1,81 @@
+import pytest
+from tests.fakes.history_worker import make_request
+from tests.fakes.tiny_llama import MAX_POSITION, VOCAB, write_tiny_llama
+
+from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
+from octavo.engine.startup import PhaseClock, choose_batch_size, choose_max_model_len, start_engine
+from octavo.errors import ConfigError, ModelError, OutOfMemory
+
+
+@pytest.mark.parametrize(
+    ("seqs", "tokens", "max_model_len", "chosen"),
+    [
+        (None, None, 8192, (128, 512)),
+        (1024, None, 8192, (1024, 1024)),
+        (None, 64, 8192, (64, 64)),
+        (2, None, 100, (2, 200)),
+        (8, 16, 8192, (8, 16)),
+        (None, 4096, 8192, (128, 4096)),
+    ],
+)
+def test_what_was_not_given_follows_what_was(seqs, tokens, max_model_len, chosen):
+    assert choose_batch_size(seqs, tokens, max_model_len) == chosen
+
+
+def test_a_length_beyond_the_models_positions_is_refused():
+    assert choose_max_model_len(None, 4096) == choose_max_model_len(4096, 4096) == 4096
+    with pytest.raises(ConfigError, match="5,000; this model was made for 4,096"):
+        choose_max_model_len(5000, 4096)
+
+
+def test_phases_have_no_gaps():
+    clock = PhaseClock(started_s=PhaseClock()._last_s - 5)
+    clock.mark("one")
+    clock.mark("two")
+    assert [name for name, _ in clock.phases] == ["one", "two"]
+    assert clock.phases[0][1] >= 5
+    assert clock.line().startswith("engine ready in 5.0")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(write_tiny_llama(tmp_path_factory.mktemp("tiny")))
+
+
+def config_for(model, *, max_model_len=None, scheduler=None, **cache):
+    return EngineConfig(
+        model=ModelConfig(model=model, max_model_len=max_model_len),
+        cache=CacheConfig(**cache),
+        scheduler=scheduler or SchedulerConfig(),
+        runtime=RuntimeConfig(backend="reference"),
+    )
+
+
+def test_an_engine_with_no_setting_sizes_itself_and_answers(model):
+    core, ready = start_engine(config_for(model))
+    assert (ready.max_model_len, ready.vocab_size) == (MAX_POSITION, VOCAB)
+    assert (ready.max_num_seqs, ready.max_num_batched_tokens, ready.block_size) == (128, 512, 16)
+    assert ready.num_blocks == 128 * (MAX_POSITION // 16) + 1  # all that 128 requests could use
+    assert not core.has_work
+    core.add(make_request("r", [1, 2, 3], max_tokens=3, ignore_eos=True))
+    tokens = []
+    while core.has_work:
+        tokens += [token for delta in core.step().deltas for token in delta.token_ids]
+    assert len(tokens) == 3
+    text = "\n".join(ready.startup_lines)
+    for word in ("weights", "activations", "KV pool", "reserve", "KV cache size: ", "Maximum concurrency for 256 tokens", "warm up"):
+        assert word in text
+    assert model not in text
+
+
+def test_a_small_pool_lowers_a_length_that_was_not_asked_for(model):
+    _, ready = start_engine(config_for(model, num_gpu_blocks_override=5))
+    assert ready.max_model_len == 64
+    assert any("reduced from 256 to 64" in line for line in ready.startup_lines)
+    with pytest.raises(OutOfMemory, match="largest length that fits is 64"):
+        start_engine(config_for(model, num_gpu_blocks_override=5, max_model_len=100))
+
+
+def test_a_model_that_is_not_there_is_a_model_error(tmp_path):
+    with pytest.raises(ModelError):
+        start_engine(config_for(str(tmp_path / "absent.gguf")))

@@ -1,0 +1,193 @@
+import pytest
+from tests.fakes.history_worker import HistoryWorker, make_request, solo_output
+
+from octavo.errors import EngineError
+from octavo.kv.manager import KVManager
+from octavo.scheduler.admission import Limits
+from octavo.scheduler.scheduler import Scheduler
+
+VOCAB = 1000
+
+
+class Rig:
+    """A scheduler and its worker, stepped by hand."""
+
+    def __init__(self, *, num_blocks=50, block_size=4, **limits):
+        chosen = {"max_model_len": 100, "max_num_seqs": 8, "max_num_batched_tokens": 16, "vocab_size": VOCAB} | limits
+        self.scheduler = Scheduler(Limits(**chosen), KVManager(num_blocks, block_size))
+        self.worker = HistoryWorker(num_blocks, block_size, VOCAB)
+
+    def add(self, request_id, num_prompt, **params):
+        request = make_request(request_id, [(7 * i + len(request_id)) % VOCAB for i in range(num_prompt)], **params)
+        self.scheduler.add(request)
+        return request
+
+    def step(self):
+        """Return ({request id: tokens scheduled}, deltas)."""
+        plan = self.scheduler.plan()
+        deltas = self.scheduler.apply(plan, self.worker.execute(plan))
+        return {row.request_id: row.num_tokens for row in plan.rows}, deltas
+
+    def run(self):
+        deltas = []
+        while self.scheduler.has_requests:
+            deltas += self.step()[1]
+        return deltas
+
+
+def test_running_requests_come_first_and_a_long_prompt_gets_what_is_left():
+    rig = Rig()
+    rig.add("short", 3, max_tokens=50)
+    rig.add("long", 40)
+    assert rig.step()[0] == {"short": 3, "long": 13}
+    assert rig.step()[0] == {"short": 1, "long": 15}
+    assert rig.step()[0] == {"short": 1, "long": 12}
+    assert rig.step()[0] == {"short": 1, "long": 1}
+
+
+def test_total_scheduled_is_prompt_plus_output_minus_one():
+    rig = Rig()
+    rig.add("r", 10, max_tokens=5)
+    rig.run()
+    assert sum(plan.num_tokens for plan in rig.worker.plans) == 14
+
+
+def test_the_long_prefill_threshold_spares_a_lone_request():
+    rig = Rig(long_prefill_token_threshold=5)
+    rig.add("long", 40)
+    assert rig.step()[0] == {"long": 16}
+    rig.add("other", 8)
+    assert rig.step()[0] == {"long": 5, "other": 5}
+
+
+def test_no_more_than_max_num_seqs_run():
+    rig = Rig(max_num_seqs=2)
+    for name in "abc":
+        rig.add(name, 2, max_tokens=2)
+    assert rig.step()[0] == {"a": 2, "b": 2}
+    assert (rig.scheduler.num_running, rig.scheduler.num_waiting) == (2, 1)
+    assert rig.step()[0] == {"a": 1, "b": 1}
+    assert rig.step()[0] == {"c": 2}
+
+
+def test_a_shared_prefix_is_computed_once_and_reported_as_cached():
+    rig = Rig(max_num_batched_tokens=64)
+    rig.add("a", 21, max_tokens=1)
+    rig.run()
+    prompt = make_request("a", [(7 * i + 1) % VOCAB for i in range(21)]).prompt_token_ids
+    rig.scheduler.add(make_request("b", [*prompt, 5], max_tokens=1))
+    scheduled, deltas = rig.step()
+    assert scheduled == {"b": 2}
+    assert deltas[0].num_cached_tokens == 20
+    counters = rig.scheduler.counters
+    assert (counters.prefix_cache_queries, counters.prefix_cache_hits, counters.prompt_tokens) == (21 + 22, 20, 21 + 2)
+
+
+def test_when_blocks_run_out_the_last_comer_is_preempted_and_answers_stay_the_same():
+    rig = Rig(num_blocks=11, max_model_len=40)
+    requests = [rig.add(name, 12, max_tokens=20) for name in ("a", "bb", "ccc")]
+    deltas = rig.run()
+    assert rig.scheduler.counters.preemptions > 0
+    assert sum(row.request_id == "a" for plan in rig.worker.plans for row in plan.new_rows) == 1, "the oldest was preempted"
+    for request in requests:
+        tokens = [token for delta in deltas if delta.request_id == request.request_id for token in delta.token_ids]
+        assert tokens == solo_output(request, vocab_size=VOCAB, max_model_len=40)[0]
+    order = [delta.request_id for delta in deltas if delta.finish_reason]
+    assert order == ["a", "bb", "ccc"]
+
+
+def test_a_preempted_request_waits_until_it_would_not_be_preempted_again_at_once():
+    rig = Rig(num_blocks=11, max_model_len=40)
+    for name in ("a", "bb", "ccc"):
+        rig.add(name, 12, max_tokens=20)
+    rig.run()
+    assert rig.scheduler.counters.preemptions <= 4
+
+
+def test_the_watermark_keeps_blocks_free_beside_running_requests_but_never_stops_a_lone_one():
+    rig = Rig(num_blocks=11, watermark=0.5, max_num_batched_tokens=40, max_model_len=41)
+    rig.add("large", 32, max_tokens=2)  # 8 of 10 blocks: more than the watermark leaves
+    rig.add("small", 4, max_tokens=2)
+    assert rig.step()[0] == {"large": 32}
+    assert rig.step()[0] == {"large": 1}
+    assert rig.step()[0] == {"small": 4}
+
+
+def test_an_abort_ends_a_request_once_in_any_state():
+    rig = Rig(max_num_seqs=1)
+    rig.add("running", 4)
+    rig.add("waiting", 4)
+    rig.step()
+    deltas = rig.scheduler.abort(["running", "waiting", "running", "unknown"])
+    assert [(delta.request_id, delta.finish_reason) for delta in deltas] == [("running", "abort"), ("waiting", "abort")]
+    assert rig.scheduler.abort(["running"]) == []
+    assert rig.scheduler.kv.pool.usage == 0
+    assert rig.scheduler.plan() is None
+
+
+def test_an_abort_between_plan_and_result_gives_no_later_output():
+    rig = Rig()
+    rig.add("a", 4)
+    rig.add("b", 4)
+    plan = rig.scheduler.plan()
+    result = rig.worker.execute(plan)
+    rig.scheduler.abort(["a"])
+    assert [delta.request_id for delta in rig.scheduler.apply(plan, result)] == ["b"]
+
+
+def test_nan_fails_its_request_alone_and_its_blocks_are_not_found_again():
+    rig = Rig(max_num_batched_tokens=64)
+    rig.worker.nan = {"sick"}
+    rig.add("sick", 12, max_tokens=3)
+    rig.add("healthy", 12, max_tokens=1)
+    deltas = rig.run()
+    sick, healthy = deltas
+    assert (sick.request_id, sick.finish_reason, sick.token_ids) == ("sick", "error", [])
+    assert "NaN" in sick.error
+    assert (healthy.request_id, healthy.finish_reason) == ("healthy", "length")
+    assert rig.scheduler.counters.nan_rows == 1
+    rig.add("sick", 12, max_tokens=1)  # the same prompt again
+    assert rig.step()[0] == {"sick": 12}
+
+
+def test_tokens_sampled_after_the_end_are_trimmed():
+    rig = Rig()
+    rig.add("r", 4, max_tokens=2)
+    plan = rig.scheduler.plan()
+    result = rig.worker.execute(plan)
+    result.sampled[0].token_ids.extend([5, 6, 7])
+    (delta,) = rig.scheduler.apply(plan, result)
+    assert delta.token_ids[1:] == [5]
+    assert delta.finish_reason == "length"
+
+
+def test_resumed_output_counts_but_is_not_sent_again():
+    whole = make_request("r", [1, 2, 3], max_tokens=6)
+    tokens, _, _ = solo_output(whole, vocab_size=VOCAB, max_model_len=100)
+    rig = Rig()
+    assert rig.scheduler.add(make_request("r", [1, 2, 3], max_tokens=6, resume=tokens[:4])) is None
+    assert [token for delta in rig.run() for token in delta.token_ids] == tokens[4:]
+
+
+def test_a_request_resumed_at_its_end_ends_at_once():
+    rig = Rig()
+    delta = rig.scheduler.add(make_request("r", [1, 2, 3], max_tokens=2, resume=[8, 9]))
+    assert (delta.finish_reason, delta.token_ids) == ("length", [])
+    assert not rig.scheduler.has_requests
+
+
+def test_an_id_in_use_is_refused():
+    rig = Rig()
+    rig.add("r", 3)
+    with pytest.raises(EngineError, match="unfinished"):
+        rig.add("r", 3)
+
+
+def test_the_worker_is_told_to_close_every_row_that_ended():
+    rig = Rig()
+    for name in "abc":
+        rig.add(name, 3, max_tokens=1)
+    rig.run()
+    rig.add("last", 3, max_tokens=1)
+    rig.step()
+    assert set(rig.worker.rows) == {"last"}
