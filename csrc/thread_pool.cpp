@@ -22,19 +22,18 @@ inline void relax() {
 #endif
 }
 
-// About 50 us of pauses between steps before a worker sleeps; inside a run a waiter yields its CPU after as long, so that
-// an oversubscribed machine goes on.
+// About 50 us of pauses: longer than the usual wait inside a step and between steps, shorter than a time slice. A thread that
+// waits longer sleeps, so that on an oversubscribed machine its CPU goes to whoever it waits for.
 constexpr int kSpins = 2000;
 
-template <class Done>
-void spin_until(Done done) {
-  for (int i = 0; !done(); ++i) {
-    if (i < kSpins) {
-      relax();
-    } else {
-      sched_yield();
-    }
+// Returns once `value` is not `old`, with all that was written before it changed.
+template <class T>
+void wait_while(const std::atomic<T>& value, T old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    relax();
   }
+  value.wait(old, std::memory_order_acquire);
 }
 
 }  // namespace
@@ -44,12 +43,9 @@ ThreadPool::ThreadPool(int num_threads) : num_threads_(std::max(1, num_threads))
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(sleep_);
-    stop_ = true;
-    generation_.fetch_add(1);
-  }
-  wake_.notify_all();
+  stop_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
   for (auto& thread : threads_) thread.join();
 }
 
@@ -62,46 +58,31 @@ void ThreadPool::run_erased(Task task, void* context) {
   task_ = task;
   context_ = context;
   working_.store(num_threads_ - 1, std::memory_order_relaxed);
-  bool sleepers;
-  {
-    std::lock_guard lock(sleep_);
-    generation_.fetch_add(1, std::memory_order_release);
-    sleepers = sleeping_ > 0;
-  }
-  if (sleepers) wake_.notify_all();
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
   task(context, 0, num_threads_);
-  spin_until([this] { return working_.load(std::memory_order_acquire) == 0; });
+  for (int left; (left = working_.load(std::memory_order_acquire)) != 0;) wait_while(working_, left);
 }
 
 void ThreadPool::worker(int thread) {
-  uint64_t seen = 0;
-  for (;;) {
-    bool started = false;
-    for (int i = 0; i < kSpins && !started; ++i) {
-      started = generation_.load(std::memory_order_acquire) != seen;
-      if (!started) relax();
-    }
-    if (!started) {
-      std::unique_lock lock(sleep_);
-      ++sleeping_;
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
-      --sleeping_;
-    }
+  for (uint32_t seen = 0;;) {
+    wait_while(generation_, seen);
     ++seen;
     if (stop_) return;
     task_(context_, thread, num_threads_);
-    working_.fetch_sub(1, std::memory_order_release);
+    if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_one();
   }
 }
 
 void ThreadPool::barrier() {
   if (num_threads_ == 1) return;
-  const uint64_t phase = phase_.load(std::memory_order_relaxed);
+  const uint32_t phase = phase_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
     arrived_.store(0, std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_release);
+    phase_.notify_all();
   } else {
-    spin_until([&] { return phase_.load(std::memory_order_acquire) != phase; });
+    wait_while(phase_, phase);
   }
 }
 

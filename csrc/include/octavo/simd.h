@@ -260,9 +260,4 @@ OCTAVO_INLINE uint16_t bf16_bits(float x) {
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-#if defined(__AVX512BF16__)
-// Sixteen values as bf16, to nearest, ties to even. (Subnormals become 0: vcvtneps2bf16 reads them as 0.)
-OCTAVO_INLINE __m256i to_bf16(Vec a) { return (__m256i)_mm512_cvtneps_pbh(a.v); }
-#endif
-
 }  // namespace octavo::OCTAVO_ISA

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <thread>
@@ -40,14 +39,11 @@ class ThreadPool {
   Task task_ = nullptr;
   void* context_ = nullptr;
 
-  alignas(64) std::atomic<uint64_t> generation_{0};  // bumped to start a run
+  alignas(64) std::atomic<uint32_t> generation_{0};  // bumped to start a run
   alignas(64) std::atomic<int> working_{0};          // threads that have not ended the run
   alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint64_t> phase_{0};       // bumped when all have arrived
+  alignas(64) std::atomic<uint32_t> phase_{0};       // bumped when all have arrived
 
-  std::mutex sleep_;
-  std::condition_variable wake_;
-  int sleeping_ = 0;
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
 };
