@@ -26,7 +26,9 @@ token_ids = st.integers(0, 49_151)
 prefixes = [[7 * i % 40_000 + 100 for i in range(48)], [11 * i % 40_000 + 50 for i in range(33)], []]
 prompts = st.builds(lambda prefix, tail: prefix + tail, st.sampled_from(prefixes), st.lists(token_ids, min_size=1, max_size=60))
 parameters = st.builds(
-    lambda temperature, seed, max_tokens: SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens, logprobs=2, ignore_eos=True),
+    lambda temperature, seed, max_tokens: SamplingParams(
+        temperature=temperature, seed=seed, max_tokens=max_tokens, logprobs=2, ignore_eos=True
+    ),
     temperature=st.sampled_from([0.0, 0.7, 1.3]),
     seed=st.integers(0, 1 << 40),
     max_tokens=st.integers(1, 24),
@@ -64,7 +66,9 @@ def answers(llm: LLM, work: list[tuple[list[int], SamplingParams]]) -> list[tupl
     ]
 
 
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=6, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(work=st.lists(st.tuples(prompts, parameters), min_size=1, max_size=8))
 def test_tokens_and_log_probabilities_are_those_of_a_request_alone(solo, engine, work):
     alone = [answers(solo, [one])[0] for one in work]

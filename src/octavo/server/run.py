@@ -19,13 +19,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.client.async_engine import AsyncEngine
+from octavo.client.engine_process import EngineProcess
 from octavo.config.schema import EngineConfig, ServerConfig
 from octavo.engine.lifeline import forbid_core_dumps
+from octavo.loaders.store import resolve_model
 from octavo.server.auth import check_exposure
 from octavo.server.listener import open_listener
 
 if TYPE_CHECKING:
+    from octavo.client.async_engine import AsyncEngine
     from octavo.server.protocol import Server
 
 EXIT_OK = 0
@@ -57,7 +59,8 @@ async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: so
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    loading = asyncio.create_task(AsyncEngine.start(engine_config, on_log=_log.info))
+    resolve_model(engine_config.model.model)  # one that is not on disk is told before anything starts
+    loading = asyncio.create_task(_load(engine_config))
     try:
         await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
 
@@ -83,6 +86,14 @@ async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: so
         await _end_engine(loading)
 
 
+async def _load(config: EngineConfig) -> AsyncEngine:
+    process = await EngineProcess.spawn(config)
+
+    from octavo.client.async_engine import AsyncEngine
+
+    return await AsyncEngine.start(config, on_log=_log.info, process=process)
+
+
 @asynccontextmanager
 async def _listening(server: Server, listener: socket.socket) -> AsyncIterator[None]:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -105,7 +116,7 @@ async def _end_engine(loading: asyncio.Task[AsyncEngine]) -> None:
     """Stop the engine, whether it has started or not. Idempotent."""
     loading.cancel()
     (engine,) = await asyncio.gather(loading, return_exceptions=True)
-    if isinstance(engine, AsyncEngine):
+    if not isinstance(engine, BaseException):
         await engine.stop()
 
 
