@@ -68,7 +68,7 @@ def workload(seed):
             ]
         )
         prompt = [*common[: chooser.choice([0, 48, 64])], *own]
-        yield f"r{number}", prompt, {"max_tokens": chooser.randint(2, 40), "logprobs": chooser.choice([None, 3]), **sampling}
+        yield f"r{number}", prompt, {"max_tokens": chooser.randint(5, 40), "logprobs": chooser.choice([None, 3]), **sampling}
 
 
 def serve(model, backend, regime, requests, known=None):
