@@ -33,7 +33,7 @@ def raw_matrix(format: Format, n: int, k: int, seed: int = 0) -> RawTensor:
     else:
         values = random.standard_normal((n, k), dtype=np.float32)
         data = {
-            Format.F32: lambda: values.tobytes(),
+            Format.F32: values.tobytes,
             Format.F16: lambda: values.astype("<f2").tobytes(),
             Format.BF16: lambda: (values.view(np.uint32) >> 16).astype("<u2").tobytes(),
         }[format]()
