@@ -180,7 +180,7 @@ def _sentencepiece_encoder(vocabulary: GGUFVocabulary) -> Encoder:
     encoder.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if vocabulary.add_space_prefix else spaces
     if not any(SPACE in token.lstrip(SPACE) for token in vocabulary.tokens):
         # No token spans two words, so cutting before each word changes no result and lets the library cache words.
-        encoder.pre_tokenizer = pre_tokenizers.Split(Regex(f"{SPACE}*[^{SPACE}]+"), behavior="isolated")
+        encoder.pre_tokenizer = pre_tokenizers.Split(Regex(f"{SPACE}*[^{SPACE}]+|{SPACE}+"), behavior="isolated")
     return encoder
 
 

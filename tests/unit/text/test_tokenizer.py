@@ -167,8 +167,8 @@ def test_threads_that_encode_at_once_do_not_disturb_each_other():
 
 
 @pytest.mark.parametrize("run", ["a", " ", "\n", "e\u0301\u0301", "👩\u200d", "<", "1", "<|im_"])
-def test_a_long_run_costs_in_proportion_to_its_length(run):
-    tokenizer = byte_level_tokenizer()
+@pytest.mark.parametrize("tokenizer", [byte_level_tokenizer(), sentencepiece_tokenizer()], ids=["bytes", "pieces"])
+def test_a_long_run_costs_in_proportion_to_its_length(tokenizer, run):
 
     def seconds(chars):
         text = run * (chars // len(run))
@@ -179,7 +179,16 @@ def test_a_long_run_costs_in_proportion_to_its_length(run):
             times.append(time.process_time() - began)
         return min(times)
 
-    assert seconds(160_000) < 10 * seconds(40_000) + 0.02  # linear is 4, quadratic 16
+    assert seconds(80_000) < 10 * seconds(20_000) + 0.02  # linear is 4, quadratic 16
+
+
+@pytest.mark.parametrize("name", sorted({id(known): name for name, known in RECIPES.items()}.values()))
+def test_no_word_cut_tries_a_long_run_from_each_of_its_places(name):
+    cut = recipe(name).pre_tokenizer()
+    for run in (" ", "\u00a0", "a", "A", "1", "!", "\u0301", "日"):
+        began = time.process_time()
+        cut.pre_tokenize_str(run * 30_000 + "x")
+        assert time.process_time() - began < 1.5, run  # trying each place takes 30,000 squared steps
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))

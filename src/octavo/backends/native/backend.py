@@ -45,7 +45,7 @@ class NativeBackend:
             raise ModelError(f"tensor {raw.name} has shape {raw.shape}; a vector is needed here")
         values = np.empty((1, raw.shape[0]), np.float32)
         self._device.embed(self._pack(raw, 1, raw.shape[0]), np.zeros(1, np.int32), values)  # the one row, as numbers
-        return values[0]
+        return values.reshape(-1)
 
     def _pack(self, raw: RawTensor, n: int, k: int) -> _native.Matrix:
         try:

@@ -33,62 +33,38 @@ def fuse(program: Program) -> list[Fused]:
 
 
 def _sample_early(program: Program) -> list[Instruction]:
-    steps = list(program.instructions)
+    """Walk from the last instruction to the first: one that works row by row and is read only by what is sampled is done for
+    the sampled rows, of whose inputs it then needs no more than those rows either."""
+    sampled: dict[TensorRef, TensorRef] = {}  # tensor of tokens -> its sampled rows
+    whole: set[TensorRef] = set()  # read by an instruction that works on all tokens
+    steps: list[Instruction] = []  # last first
     next_id = program.num_tensors
-    index = _movable(steps)
-    while index is not None:
-        step = steps[index]
-        readers = [at for at, other in enumerate(steps) if step.out in inputs_of(other)]
-        taken: dict[TensorRef, TensorRef] = {}
-        for tensor in inputs_of(step):
-            if tensor not in taken:
-                taken[tensor] = TensorRef(next_id, "S", tensor.width)
-                next_id += 1
-        take = steps[readers[0]]
-        moved = [TakeRows(out, x, SAMPLE_ROWS) for x, out in taken.items()]
-        steps[index : index + 1] = [*moved, _with_inputs(step, taken, take.out)]
-        steps.remove(take)
-        steps = _share_takes(steps)
-        index = _movable(steps)
-    return steps
+    for step in reversed(program.instructions):
+        if isinstance(step, TakeRows) and step.x not in sampled:
+            sampled[step.x] = step.out
+        elif isinstance(step, Add | Linear | RmsNorm | Gated) and step.out in sampled and step.out not in whole:
+            for tensor in inputs_of(step):
+                if tensor not in sampled:
+                    sampled[tensor] = TensorRef(next_id, "S", tensor.width)
+                    next_id += 1
+            steps.append(_of_sampled_rows(step, sampled))
+        else:
+            if not isinstance(step, StoreKV) and step.out in sampled:
+                steps.append(TakeRows(sampled[step.out], step.out, SAMPLE_ROWS))
+            steps.append(step)
+            whole.update(inputs_of(step))
+    return steps[::-1]
 
 
-def _movable(steps: Sequence[Instruction]) -> int | None:
-    """Return the index of an instruction that works row by row and whose only reader is a TakeRows."""
-    uses = Counter(tensor for step in steps for tensor in inputs_of(step))
-    taken = {step.x for step in steps if isinstance(step, TakeRows)}
-    for index, step in enumerate(steps):
-        if isinstance(step, Add | Linear | RmsNorm | Gated) and step.out in taken and uses[step.out] == 1:
-            return index
-    return None
-
-
-def _with_inputs(step: Instruction, renamed: dict[TensorRef, TensorRef], out: TensorRef) -> Instruction:
+def _of_sampled_rows(step: Add | Linear | RmsNorm | Gated, sampled: dict[TensorRef, TensorRef]) -> Instruction:
+    out = sampled[step.out]
     match step:
         case Add():
-            return Add(out, renamed[step.x], renamed[step.y])
+            return Add(out, sampled[step.x], sampled[step.y])
         case Gated():
-            return Gated(out, renamed[step.gate], renamed[step.up], step.activation)
+            return Gated(out, sampled[step.gate], sampled[step.up], step.activation)
         case Linear() | RmsNorm():
-            return replace(step, out=out, x=renamed[step.x])
-    raise TypeError(f"{type(step).__name__} does not work row by row")
-
-
-def _share_takes(steps: Sequence[Instruction]) -> list[Instruction]:
-    """Return the steps with one TakeRows a tensor: the first one serves all."""
-    first: dict[TensorRef, TensorRef] = {}
-    same: dict[TensorRef, TensorRef] = {}
-    kept: list[Instruction] = []
-    for step in steps:
-        if isinstance(step, TakeRows) and step.x in first:
-            same[step.out] = first[step.x]
-            continue
-        if isinstance(step, TakeRows):
-            first[step.x] = step.out
-        if any(tensor in same for tensor in inputs_of(step)):
-            step = _with_inputs(step, {tensor: same.get(tensor, tensor) for tensor in inputs_of(step)}, step.out)  # noqa: PLW2901
-        kept.append(step)
-    return kept
+            return replace(step, out=out, x=sampled[step.x])
 
 
 def _fuse_residuals(steps: Sequence[Instruction], output: TensorRef) -> list[Fused]:

@@ -1,0 +1,168 @@
+"""Every op of `native`, on every ISA of this CPU, against `reference`. Outputs are fresh memory filled with NaN before, so a
+value that is not written is seen; KV slots that no row owns hold NaN, so a value that is read by mistake is seen."""
+
+import bounds
+import cases
+import numpy as np
+import pytest
+
+from octavo.backends.native import ops as native_ops
+from octavo.specs import Format, KVSpec, RopeSpec
+
+QUANTISED = [format for format in Format if format.block_values > 1]
+
+
+@pytest.fixture(autouse=True)
+def poisoned_outputs(monkeypatch):
+    """Outputs that the eager verbs allocate start as NaN."""
+
+    class Poisoned:
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        def empty(self, shape, dtype):
+            return np.full(shape, np.nan, dtype)
+
+        def empty_like(self, x):
+            return np.full_like(x, np.nan)
+
+    monkeypatch.setattr(native_ops, "np", Poisoned())
+
+
+def assert_within(name, actual, expected):
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= bounds.ELEMENTWISE[name] * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("format", Format)
+def test_embed_gives_the_rows_of_the_matrix(native, reference, format):
+    raw = cases.raw_matrix(format, 37, 512)
+    ids = np.array([36, 0, 17, 17, 3], np.int32)
+    actual, expected = (cases.ops_of(backend).embed(ids, backend.load_matrix(raw)) for backend in (native, reference))
+    assert_within("embed", actual, expected)
+
+
+@pytest.mark.parametrize("format", Format)
+@pytest.mark.parametrize(("rows", "n", "k"), [(1, 16, 256), (2, 37, 256), (3, 1, 512), (19, 50, 768), (61, 97, 256)])
+def test_linear_multiplies_rows_with_the_matrix(native, reference, format, rows, n, k):
+    raw, x, bias = cases.raw_matrix(format, n, k), cases.floats(rows, k, seed=1), cases.floats(n, seed=2)
+    actual, expected = (cases.ops_of(backend).linear(x, backend.load_matrix(raw), bias) for backend in (native, reference))
+    weight = reference.load_matrix(raw).values
+    size = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(weight, axis=1)[None, :]
+    bound = bounds.LINEAR["quantised" if format in QUANTISED else format.label]
+    assert np.all(np.abs(actual - expected) <= bound * size)
+
+
+@pytest.mark.parametrize(("k", "format"), [(1, Format.F32), (7, Format.F16), (13, Format.BF16), (32, Format.Q8_0), (576, Format.Q4_1)])
+def test_linear_takes_any_whole_number_of_blocks(native, reference, k, format):
+    raw, x = cases.raw_matrix(format, 5, k), cases.floats(4, k, seed=1)
+    actual, expected = (cases.ops_of(backend).linear(x, backend.load_matrix(raw)) for backend in (native, reference))
+    size = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(reference.load_matrix(raw).values, axis=1)[None, :]
+    assert np.all(np.abs(actual - expected) <= bounds.LINEAR["quantised" if format in QUANTISED else format.label] * size)
+
+
+@pytest.mark.parametrize(("rows", "groups", "width"), [(1, 1, 576), (3, 1, 7), (5, 9, 64), (2, 3, 80), (67, 1, 131)])
+def test_rms_norm_normalises_each_group(native, reference, rows, groups, width):
+    x, weight = cases.floats(rows, groups * width), cases.floats(width, seed=1)
+    actual, expected = (cases.ops_of(backend).rms_norm(x, weight, 1e-5) for backend in (native, reference))
+    assert_within("rms_norm", actual, expected)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(("head_dim", "dim"), [(64, 64), (80, 32), (96, 96), (128, 64), (256, 256), (8, 6), (6, 6)])
+def test_rope_turns_the_first_dimensions_of_each_head(native, reference, interleaved, head_dim, dim):
+    x = cases.floats(5, 3 * head_dim)
+    positions = np.array([0, 1, 31, 4096, 131071], np.int32)
+    rope = RopeSpec(dim=dim, theta=500_000.0, interleaved=interleaved)
+    actual, expected = (cases.ops_of(backend).rope(x, positions, rope, head_dim) for backend in (native, reference))
+    assert_within("rope", actual, expected)
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        RopeSpec(dim=64, kind="linear", factor=4.0),
+        RopeSpec(dim=64, theta=5e5, kind="llama3", factor=8.0, original_max_position=8192),
+        RopeSpec(dim=64, kind="yarn", factor=4.0, original_max_position=4096),
+        RopeSpec(dim=64, frequency_factors=tuple(np.linspace(1, 8, 32).tolist())),
+    ],
+    ids=["linear", "llama3", "yarn", "factors"],
+)
+def test_rope_follows_every_kind_of_scaling(native, reference, rope):
+    x, positions = cases.floats(4, 128), np.array([0, 5, 4095, 30_000], np.int32)
+    actual, expected = (cases.ops_of(backend).rope(x, positions, rope, 64) for backend in (native, reference))
+    assert_within("rope", actual, expected)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1536), (3, 1), (7, 83)])
+def test_gated_multiplies_by_the_activation(native, reference, activation, rows, width):
+    gate, up = 4 * cases.floats(rows, width), cases.floats(rows, width, seed=1)
+    actual, expected = (cases.ops_of(backend).gated(gate, up, activation) for backend in (native, reference))
+    assert_within("gated", actual, expected)
+
+
+def test_gated_keeps_to_the_limits_of_silu(native):
+    gate = np.array([[-1e30, -200, -90, 0, 90, 200, np.nan, 1e30]], np.float32)
+    result = cases.ops_of(native).gated(gate, np.ones_like(gate), "silu")
+    np.testing.assert_array_equal(result[0, [3, 4, 5, 7]], gate[0, [3, 4, 5, 7]])
+    assert np.isnan(result[0, 6])
+    assert np.all(np.abs(result[0, :3]) < 1e-30)
+
+
+def test_add_is_exact(native, reference):
+    x, y = cases.floats(7, 83), cases.floats(7, 83, seed=1)
+    actual, expected = (cases.ops_of(backend).add(x, y) for backend in (native, reference))
+    assert_within("add", actual, expected)
+
+
+ATTENTION = {  # kv_heads, group, head_dim, window, rows (start, num_tokens)
+    "smollm2": (3, 3, 64, None, [(0, 40), (100, 1), (250, 13)]),
+    "one query head": (2, 1, 80, None, [(300, 5), (0, 1)]),
+    "group of 16": (1, 16, 96, None, [(17, 3), (255, 2)]),
+    "group of 5": (2, 5, 128, None, [(511, 4)]),
+    "wide heads": (1, 2, 256, None, [(30, 35)]),
+    "odd heads": (2, 2, 6, None, [(0, 70)]),
+    "window": (2, 2, 64, 37, [(0, 90), (290, 30)]),
+    "window of one": (1, 4, 20, 1, [(15, 5)]),
+    "window over segments": (1, 1, 64, 300, [(250, 340)]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_reads_what_the_row_stored_and_nothing_else(native, reference, name, dtype):
+    kv_heads, group, head_dim, window, rows = ATTENTION[name]
+    spec = KVSpec(2, kv_heads, head_dim, dtype)
+    batch = cases.step(rows)
+    q = cases.floats(len(batch.positions), kv_heads * group * head_dim, seed=9)
+    results = []
+    for backend in (native, reference):
+        ops, kv = cases.ops_of(backend), backend.make_kv_cache(spec, 256)
+        cases.fill(ops, kv, 1, batch)
+        results.append(ops.attention(q, kv, 1, batch, head_dim**-0.5, window))
+    assert_within("attention", *results)
+
+
+@pytest.mark.parametrize("block_size", [32, 64, 128])
+def test_attention_takes_larger_blocks(native, reference, block_size):
+    batch = cases.step([(0, 33), (130, 70)], block_size, num_blocks=16)
+    q = cases.floats(len(batch.positions), 2 * 64)
+    results = []
+    for backend in (native, reference):
+        ops, kv = cases.ops_of(backend), backend.make_kv_cache(KVSpec(1, 1, 64, "bf16", block_size), 16)
+        cases.fill(ops, kv, 0, batch)
+        results.append(ops.attention(q, kv, 0, batch, 0.125))
+    assert_within("attention", *results)
+
+
+def test_a_row_with_nan_leaves_its_batch_mates_alone(native):
+    ops, kv = cases.ops_of(native), native.make_kv_cache(KVSpec(1, 1, 64), 256)
+    batch = cases.step([(40, 3), (20, 2)])
+    cases.fill(ops, kv, 0, batch)
+    q = cases.floats(5, 3 * 64)
+    clean = ops.attention(q, kv, 0, batch, 0.125)
+    q[0] = np.nan
+    dirty = ops.attention(q, kv, 0, batch, 0.125)
+    assert np.isnan(dirty[0]).all()
+    np.testing.assert_array_equal(dirty[1:], clean[1:])

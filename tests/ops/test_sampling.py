@@ -1,0 +1,109 @@
+"""Sampling on `native` against its definition in `reference`, and what it must be whatever the backend."""
+
+from dataclasses import replace
+
+import bounds
+import cases
+import numpy as np
+import pytest
+
+
+def logits_of(num_rows, vocab_size, seed):
+    """Rows of three kinds: peaked, flat, and with many ties."""
+    logits = cases.floats(num_rows, vocab_size, seed=seed)
+    logits[0::3] *= 4
+    logits[2::3] = np.round(logits[2::3])
+    return logits
+
+
+@pytest.mark.parametrize(("vocab_size", "seed"), [(1, 0), (2, 1), (61, 2), (257, 3), (257, 4), (5000, 5), (5000, 6), (49152, 7)])
+def test_tokens_and_logprobs_are_those_of_the_definition(native, reference, vocab_size, seed):
+    logits, how = logits_of(48, vocab_size, seed), cases.sampling(48, vocab_size, seed)
+    actual, expected = native.sample(logits, how), reference.sample(logits, how)
+    np.testing.assert_array_equal(actual.token_ids, expected.token_ids)
+    np.testing.assert_array_equal(actual.is_nan, expected.is_nan)
+    np.testing.assert_array_equal(actual.rank, expected.rank)
+    np.testing.assert_array_equal(actual.top_ids, expected.top_ids)
+    for a, e in ((actual.logprob, expected.logprob), (actual.top_logprobs, expected.top_logprobs)):
+        np.testing.assert_allclose(a, e, rtol=bounds.LOGPROB, atol=bounds.LOGPROB)
+
+
+def test_a_row_with_nan_or_infinity_is_reported_and_its_mates_are_not(native):
+    logits, how = logits_of(5, 131, 1), cases.sampling(5, 131, 1)
+    clean = native.sample(logits, how)
+    logits[1, 130] = np.nan
+    logits[3, 0] = np.inf
+    logits[4] = -np.inf
+    result = native.sample(logits, how)
+    assert result.is_nan.tolist() == [False, True, False, True, True]
+    np.testing.assert_array_equal(result.token_ids[[0, 2]], clean.token_ids[[0, 2]])
+
+
+def test_ids_at_minus_infinity_are_no_nan(native):
+    logits, how = np.full((1, 100), -np.inf, np.float32), cases.sampling(1, 100, 0)
+    logits[0, 42] = 1
+    how = replace(how, banned_start=np.zeros(2, np.int32), banned_ids=np.zeros(0, np.int32))
+    assert not native.sample(logits, how).is_nan[0]
+
+
+def test_a_row_samples_the_same_alone_as_in_a_batch(native):
+    logits, how = logits_of(24, 997, 3), cases.sampling(24, 997, 3)
+    together = native.sample(logits, how)
+    for row in range(24):
+        alone = native.sample(logits[row : row + 1].copy(), only_row(how, row))
+        assert alone.token_ids[0] == together.token_ids[row]
+
+
+def test_draws_follow_the_probabilities(native):
+    probabilities = np.array([0.5, 0.25, 0.15, 0.1])
+    count = 6_000
+    logits = np.tile(np.log(probabilities).astype(np.float32), (count, 1))
+    how = cases.sampling(count, 4, 0)
+    neutral = {name: np.full(count, value, np.float32) for name, value in NEUTRAL.items()}
+    none = {name: np.zeros(count + 1 if name.endswith("start") else 0, getattr(how, name).dtype) for name in LISTS}
+    how = replace(how, **neutral, **none, top_k=np.zeros(count, np.int32), num_logprobs=np.full(count, -1, np.int32))
+    shares = np.bincount(native.sample(logits, how).token_ids, minlength=4) / count
+    assert np.abs(shares - probabilities).max() < 0.026  # four standard deviations
+
+
+def test_logits_are_left_as_they_were(native):
+    logits, how = logits_of(12, 300, 2), cases.sampling(12, 300, 2)
+    before = logits.copy()
+    native.sample(logits, how)
+    np.testing.assert_array_equal(logits, before)
+
+
+@pytest.mark.parametrize("field", ["banned_ids", "bias_ids", "seen_ids"])
+def test_an_id_beyond_the_vocabulary_is_refused(native, field):
+    how = cases.sampling(8, 50, 1)
+    ids = getattr(how, field).copy()
+    ids[-1] = 50
+    with pytest.raises(ValueError, match="token id 50"):
+        native.sample(logits_of(8, 50, 1), replace(how, **{field: ids}))
+
+
+NEUTRAL = {"temperature": 1, "top_p": 1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+LISTS = ("banned_start", "banned_ids", "bias_start", "bias_ids", "bias_values", "seen_start", "seen_ids", "seen_counts")
+
+
+def only_row(how, row):
+    fields = {}
+    for name in (
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "seed",
+        "position",
+    ):
+        fields[name] = getattr(how, name)[row : row + 1]
+    fields["num_logprobs"] = how.num_logprobs[row : row + 1]
+    for name, values in (("banned", ["banned_ids"]), ("bias", ["bias_ids", "bias_values"]), ("seen", ["seen_ids", "seen_counts"])):
+        begin, end = getattr(how, f"{name}_start")[row : row + 2]
+        fields[f"{name}_start"] = np.array([0, end - begin], np.int32)
+        for value in values:
+            fields[value] = getattr(how, value)[begin:end]
+    return replace(how, **fields)
