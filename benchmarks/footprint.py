@@ -1,6 +1,6 @@
 """What Octavo costs to have and to start: installed size with all dependencies, and the time from launch to /health 200.
 
-    python benchmarks/footprint.py [--limit-mb 150] [--starts 5] [MODEL]
+python benchmarks/footprint.py [--limit-mb 150] [--starts 5] [MODEL]
 """
 
 from __future__ import annotations

@@ -53,7 +53,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _bounded_int("max_tokens", self.max_tokens, 1, 1 << 31)
         _bounded_int("min_tokens", self.min_tokens, 0, 1 << 31)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise InvalidRequest(f"min_tokens is {self.min_tokens:,}; it must be at most max_tokens, {self.max_tokens:,}", param="min_tokens")
+            raise InvalidRequest(
+                f"min_tokens is {self.min_tokens:,}; it must be at most max_tokens, {self.max_tokens:,}", param="min_tokens"
+            )
         _bounded_float("temperature", self.temperature, 0.0, 2.0)
         _bounded_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
         _bounded_int("top_k", self.top_k, -1, 1 << 31)
@@ -74,7 +76,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             if not text:
                 raise InvalidRequest("stop holds an empty string, which would end every answer at once; leave it out", param="stop")
             if len(text) > MAX_STOP_STRING_CHARS:
-                raise InvalidRequest(f"a stop string has {len(text):,} characters; the limit is {MAX_STOP_STRING_CHARS}", param="stop", code="string_above_max_length")
+                raise InvalidRequest(
+                    f"a stop string has {len(text):,} characters; the limit is {MAX_STOP_STRING_CHARS}",
+                    param="stop",
+                    code="string_above_max_length",
+                )
         _bounded_length("stop_token_ids", len(self.stop_token_ids), MAX_STOP_STRINGS * 8)
         for token_id in self.stop_token_ids:
             _bounded_int("stop_token_ids", token_id, 0, 1 << 31)
@@ -101,7 +107,9 @@ def _bounded_float(name: str, value: float, low: float, high: float, *, low_open
     if not math.isfinite(value):
         raise InvalidRequest(f"{name} must be a finite number", param=name)
     if value < low or (low_open and value == low):
-        raise InvalidRequest(f"{name} is {value}; it must be {'more than' if low_open else 'at least'} {low:g}", code="decimal_below_min_value", param=name)
+        raise InvalidRequest(
+            f"{name} is {value}; it must be {'more than' if low_open else 'at least'} {low:g}", code="decimal_below_min_value", param=name
+        )
     if value > high:
         raise InvalidRequest(f"{name} is {value}; it must be at most {high:g}", code="decimal_above_max_value", param=name)
 

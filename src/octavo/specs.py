@@ -125,7 +125,16 @@ class ModelSpec:
     activation: str = "silu"
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "max_position"):
+        for name in (
+            "num_layers",
+            "hidden_size",
+            "intermediate_size",
+            "num_heads",
+            "num_kv_heads",
+            "head_dim",
+            "vocab_size",
+            "max_position",
+        ):
             value = getattr(self, name)
             if not 1 <= value <= 1 << 31:
                 raise ModelError(f"model config: {name} is {value:,}; it must lie in 1..2^31")

@@ -25,11 +25,13 @@ def parse_int(text: str) -> int:
         raise ConfigError(f"{text!r} is not an integer; write 4096, 4k (= 4000), 2.5k (= 2500) or 4K (= 4096)")
     whole, fraction, suffix = match.groups()
     if fraction is None:
-        return int(whole) * (_DECIMAL | _BINARY).get(suffix, 1)
+        scale: int = (_DECIMAL | _BINARY).get(suffix, 1)
+        return int(whole) * scale
     if suffix not in _DECIMAL:
         raise ConfigError(f"{text!r}: decimals go with k, m, g or t only (powers of 1000)")
     scale = _DECIMAL[suffix]
-    return int(whole) * scale + int(fraction) * scale // 10 ** len(fraction)
+    tenths: int = 10 ** len(fraction)
+    return int(whole) * scale + int(fraction) * scale // tenths
 
 
 def format_bytes(n: float) -> str:

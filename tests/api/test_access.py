@@ -1,5 +1,7 @@
 """Who may call what: every route, by every kind of key; hosts, origins, bodies and states of the server."""
 
+import asyncio
+
 import pytest
 
 from octavo.config.schema import ServerConfig
@@ -7,6 +9,7 @@ from octavo.errors import ConfigError
 from octavo.server.app import create_app
 from octavo.server.auth import KeyRing, check_exposure
 from octavo.server.routes import ENDPOINTS, build_routes
+from tests.api.asgi_client import Client, until
 from tests.api.calls import CHAT, assert_openai_error, call, make_app, post
 from tests.api.fake_engine import FakeEngine
 
@@ -141,6 +144,21 @@ def test_too_many_unfinished_requests_are_told_to_come_back():
     response = post(make_app(engine, max_num_queued_reqs=3), "/v1/chat/completions", CHAT)
     assert (response.status_code, response.json()["error"]["code"]) == (503, "server_overloaded")
     assert int(response.headers["retry-after"]) >= 1
+
+
+def test_a_burst_of_requests_is_counted_at_the_door():
+    async def run():
+        engine = FakeEngine()
+        engine.running = asyncio.Event()
+        app = make_app(engine, max_num_queued_reqs=2)
+        clients = [Client("/v1/chat/completions", CHAT) for _ in range(6)]
+        exchanges = [asyncio.create_task(app(client.scope, client.receive, client.send)) for client in clients]
+        await until(lambda: sum(bool(client.sent) for client in clients) == 4)
+        engine.running.set()
+        await asyncio.gather(*exchanges)
+        assert sorted(client.sent[0]["status"] for client in clients) == [200, 200, 503, 503, 503, 503]
+
+    asyncio.run(run())
 
 
 def test_a_dead_engine_is_503_and_a_restarting_one_is_not_healthy():

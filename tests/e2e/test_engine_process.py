@@ -28,12 +28,12 @@ def model(tmp_path_factory):
     return str(write_tiny_llama(tmp_path_factory.mktemp("tiny")))
 
 
-def config_for(model, **cache):
+def config_for(model, backend="reference", **cache):
     return EngineConfig(
         model=ModelConfig(model=model),
         cache=CacheConfig(**cache),
         scheduler=SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=48),
-        runtime=RuntimeConfig(backend="reference"),
+        runtime=RuntimeConfig(backend=backend),
     )
 
 
@@ -98,8 +98,8 @@ def many_requests(count):
         )
 
 
-def solo_answers(model, requests):
-    core, _ = start_engine(config_for(model, enable_prefix_caching=False))
+def solo_answers(model, backend, requests):
+    core, _ = start_engine(config_for(model, backend, enable_prefix_caching=False))
     answers = {}
     for request in requests:
         core.add(request)
@@ -110,10 +110,13 @@ def solo_answers(model, requests):
     return answers
 
 
-def test_32_concurrent_requests_with_random_aborts_leave_nothing_behind_and_answer_as_alone(model, launch):
-    engine = launch(config_for(model, num_gpu_blocks_override=18))  # one full-length request and a block: preemption is sure
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_32_concurrent_requests_with_random_aborts_leave_nothing_behind_and_answer_as_alone(model, launch, backend):
+    if backend == "native":
+        pytest.importorskip("octavo.backends.native._native", reason="the native library is not built")
+    engine = launch(config_for(model, backend, num_gpu_blocks_override=18))  # one full-length request and a block: preemption is sure
     requests = list(many_requests(32))
-    expected = solo_answers(model, requests)
+    expected = solo_answers(model, backend, requests)
     assert isinstance(engine.receive(), EngineReady)
     assert engine.receive() == ControlReply(0, True)
     for request in requests:

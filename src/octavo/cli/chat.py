@@ -84,7 +84,7 @@ def obey(talk: Conversation, line: str) -> str | None:
         return "The system prompt is set." if rest.strip() else "There is no system prompt now."
     if command == "/stats":
         return talk.last.figures() if talk.last else "There was no answer yet."
-    return f"There is no command {command}{did_you_mean(command, COMMANDS)} /help lists them."
+    return f"There is no command {command}{did_you_mean(command, COMMANDS)} (/help lists them)"
 
 
 def _read_and_answer(talk: Conversation, stats: bool) -> None:

@@ -95,12 +95,15 @@ class AsyncEngine:
         self._watch = asyncio.create_task(self._keep_alive())
 
     @classmethod
-    async def start(cls, config: EngineConfig, *, on_log: Callable[[str], None] | None = None) -> AsyncEngine:
-        """Return an engine that can serve. The process starts while this side opens the tokenizer. Raises StartupError."""
-        path = resolve_model(config.model.model)
-        process = await EngineProcess.spawn(config)
+    async def start(
+        cls, config: EngineConfig, *, on_log: Callable[[str], None] | None = None, process: EngineProcess | None = None
+    ) -> AsyncEngine:
+        """Return an engine that can serve; it loads while this side opens the tokenizer. Raises StartupError.
+
+        `process`: one spawned for this config already, by a caller who imports this module meanwhile."""
+        process = process or await EngineProcess.spawn(config)
         try:
-            front = await asyncio.to_thread(open_text_front, config.model, path)
+            front = await asyncio.to_thread(open_text_front, config.model, resolve_model(config.model.model))
             ready = await process.wait_ready()
         except BaseException:
             await process.close()
@@ -148,9 +151,7 @@ class AsyncEngine:
         """Return the events of all params.n choices. Raises RequestError and EngineDead here, not later."""
         if self.last_error is not None or self._stopping:
             raise EngineDead(f"the engine is not running: {self.last_error or 'it is being stopped'}")
-        requests = list(
-            self._maker.make(prompt_token_ids, params, arrival_s=time.monotonic(), cache_salt=cache_salt, priority=priority)
-        )
+        requests = list(self._maker.make(prompt_token_ids, params, arrival_s=time.monotonic(), cache_salt=cache_salt, priority=priority))
         stream = Generation(len(requests), lambda: self._abort([request.request_id for request in requests]))
         for index, request in enumerate(requests):
             self._in_flight[request.request_id] = _InFlight(Choice(request_id, index, request, self.tokenizer), stream)

@@ -33,6 +33,7 @@ class Choice:
             stop=params.stop,
             include_stop_str_in_output=params.include_stop_str_in_output,
             min_tokens=params.min_tokens,
+            continues_text=True,
         )
 
     def feed(self, delta: TokenDelta) -> RequestOutput:
@@ -79,4 +80,5 @@ class Choice:
         ]
 
     def _candidate(self, token_id: int, logprob: float, rank: int) -> Logprob:
-        return Logprob(token_id, self._tokenizer.token_text(token_id), self._tokenizer.token_bytes(token_id), logprob, rank)
+        token_bytes = self._tokenizer.token_bytes(token_id)
+        return Logprob(token_id, token_bytes.decode(errors="replace"), token_bytes, logprob, rank)

@@ -35,7 +35,7 @@ class EngineProcess:
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._on_message: Callable[[FromEngine], None] = self._inbox.put_nowait
-        self._loop.add_reader(socket.getsockopt(zmq.FD), self._receive)
+        self._loop.add_reader(socket.fileno(), self._receive)
 
     @classmethod
     async def spawn(cls, config: EngineConfig) -> EngineProcess:
@@ -49,7 +49,7 @@ class EngineProcess:
             raise StartupError("the engine process has no standard input")
         stdin.write(msgspec.msgpack.encode(config))
         stdin.close()
-        socket = zmq.Context.instance().socket(zmq.DEALER)
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, 5)
         socket.setsockopt(zmq.SNDHWM, 0)
@@ -106,7 +106,7 @@ class EngineProcess:
                 self.kill()
                 await self._process.wait()
         if not self._socket.closed:
-            self._loop.remove_reader(self._socket.getsockopt(zmq.FD))
+            self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 

@@ -46,12 +46,18 @@ def open_text_front(config: ModelConfig, path: Path) -> TextFront:
     if config.generation_config == "octavo":
         generation = GenerationDefaults(bos_token_id=generation.bos_token_id, eos_token_ids=generation.eos_token_ids)
     return TextFront(
-        model_names=config.served_model_name or (config.model,),
+        model_names=config.served_model_name or (model_name(config.model),),
         spec=read_spec(path),
         generation=generation,
         tokenizer=tokenizer,
         chat=ChatTemplate.from_assets(assets, tokenizer, override=override) if has_template else None,
     )
+
+
+def model_name(model: str) -> str:
+    """Return what a model is called by those who may not know where it lies: `hf:org/repo` and catalogue names as they are,
+    a path by its last part."""
+    return model if model.startswith("hf:") else Path(model).stem if model.endswith(".gguf") else Path(model).name
 
 
 class RequestMaker:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ class LLM:
             for text, prompt, group in zip(texts, prompts, requests, strict=True)
         ]
 
-    def _events(self, choices: dict[str, Choice]) -> Any:
+    def _events(self, choices: dict[str, Choice]) -> Iterator[tuple[RequestOutput, str]]:
         """Step the engine until every choice has ended, yielding (event, engine id)."""
         unfinished = set(choices)
         while unfinished:
@@ -177,7 +177,9 @@ class LLM:
         if isinstance(params, SamplingParams):
             return [params] * len(prompts)
         if len(params) != len(prompts):
-            raise InvalidRequest(f"{len(prompts)} prompts but {len(params)} sampling_params; give one for all or one each", param="sampling_params")
+            raise InvalidRequest(
+                f"{len(prompts)} prompts but {len(params)} sampling_params; give one for all or one each", param="sampling_params"
+            )
         return list(params)
 
 
@@ -206,13 +208,12 @@ def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 
 def _engine_config(settings: dict[str, Any]) -> EngineConfig:
     rooms = {"model": ModelConfig, "cache": CacheConfig, "scheduler": SchedulerConfig, "runtime": RuntimeConfig}
+    home = {field.name: room for room, schema in rooms.items() for field in fields(schema)}
     chosen: dict[str, dict[str, Any]] = {room: {} for room in rooms}
     for name, value in settings.items():
-        room = next((room for room, schema in rooms.items() if name in schema.__dataclass_fields__), None)
-        if room is None:
-            known = sorted(field for schema in rooms.values() for field in schema.__dataclass_fields__)
-            raise ConfigError(f"LLM has no setting {name!r}; it has {', '.join(known)}")
-        chosen[room][name] = value
+        if name not in home:
+            raise ConfigError(f"LLM has no setting {name!r}; it has {', '.join(sorted(home))}")
+        chosen[home[name]][name] = value
     return EngineConfig(**{room: schema(**chosen[room]) for room, schema in rooms.items()})
 
 
@@ -229,7 +230,12 @@ class _Progress:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             self._bar = Progress(
-                TextColumn("answers"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=Console(stderr=True)
+                TextColumn("answers"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
             )
 
     def __enter__(self) -> _Progress:

@@ -57,7 +57,7 @@ def serve(wire: EngineSocket, clock: PhaseClock) -> int:
         config = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=EngineConfig)
         core, ready = start_engine(config, clock)
         for line in ready.startup_lines:
-            log.info("%s", line)
+            log.debug("%s", line)
         gc.freeze()  # what start-up made lives as long as the process: no collection need look at it again
         loop = EngineLoop(core, wire, ready)
 

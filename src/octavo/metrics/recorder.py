@@ -9,12 +9,14 @@ import dataclasses
 import time
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from octavo.config.schema import CacheConfig
 from octavo.messages.stats import StepStats
 from octavo.messages.wire import EngineReady
 from octavo.metrics.catalogue import FINISH_REASONS, METRICS, Metric, token_buckets
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter, which no dashboard reads
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -51,11 +53,10 @@ class MetricsRecorder:
         plain["corrupted_requests"].inc(step.num_nan_rows)
         plain["iteration_tokens_total"].observe(step.num_scheduled_tokens)
 
-    def start_request(self, n: int, max_tokens: int) -> list[RequestClock]:
-        """Return one clock for each of the n choices; each must be ended exactly once."""
+    def start_request(self, n: int, max_tokens: int, arrival_s: float) -> list[RequestClock]:
+        """Return one clock for each of the n choices; each must be ended. `arrival_s` is in monotonic seconds."""
         self._plain["request_params_n"].observe(n)
         self._plain["request_params_max_tokens"].observe(max_tokens)
-        arrival_s = time.monotonic()
         return [RequestClock(self, arrival_s) for _ in range(n)]
 
     def observe(self, name: str, value: float) -> None:

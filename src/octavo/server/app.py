@@ -53,8 +53,8 @@ class Gate:
             await self._app(scope, receive, send)
             return
         request_id = secrets.token_hex(12)
-        scope.setdefault("state", {})["request_id"] = request_id
-        started_s = time.monotonic()
+        arrival_s = time.monotonic()
+        scope.setdefault("state", {}).update(request_id=request_id, arrival_s=arrival_s)
         status = 0
 
         async def send_marked(message: Message) -> None:
@@ -84,7 +84,7 @@ class Gate:
                 scope["method"],
                 route.path if route is not None else "-",
                 status,
-                1e3 * (time.monotonic() - started_s),
+                1e3 * (time.monotonic() - arrival_s),
                 request_id,
             )
 

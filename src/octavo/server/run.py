@@ -14,12 +14,21 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from octavo.client.async_engine import AsyncEngine
+from octavo.client.engine_process import EngineProcess
 from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.engine.lifeline import forbid_core_dumps
+from octavo.loaders.store import resolve_model
 from octavo.server.auth import check_exposure
 from octavo.server.listener import open_listener
+
+if TYPE_CHECKING:
+    from octavo.client.async_engine import AsyncEngine
+    from octavo.server.protocol import Server
 
 EXIT_OK = 0
 EXIT_ENGINE_GONE = 70
@@ -35,6 +44,7 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
 
     started_s = time.monotonic()
     check_exposure(config.host, len(config.api_key), config.insecure_no_auth)
+    forbid_core_dumps()  # prompts and keys are in this process's memory
     _log_to_stderr(config.log_level)
     listener = open_listener(config.host, config.port)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -49,38 +59,65 @@ async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: so
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    loading = asyncio.create_task(AsyncEngine.start(engine_config, on_log=_log.info))
-    await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
-
-    from octavo.server.app import create_app
-    from octavo.server.protocol import make_server
-
-    app = create_app(None, config)
-    server = make_server(app, DRAIN_S)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    stopping = asyncio.create_task(stop.wait())
-    engine: AsyncEngine | None = None
+    resolve_model(engine_config.model.model)  # one that is not on disk is told before anything starts
+    loading = asyncio.create_task(_load(engine_config))
     try:
-        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if stop.is_set():
-            return EXIT_OK
-        engine = loading.result()
-        app.state.server.attach(engine, engine_config.cache)
-        _announce(engine, config, listener, time.monotonic() - started_s)
-        await _until_stop(engine, stop)
-        app.state.server.drain()
-        _log.info("stopping: %d requests unfinished", engine.num_unfinished)
-        await _drain(engine, hurry)
-        return EXIT_OK if stop.is_set() else EXIT_ENGINE_GONE
+        await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
+
+        from octavo.server.app import create_app
+        from octavo.server.protocol import make_server
+
+        app = create_app(None, config)
+        async with _listening(make_server(app, DRAIN_S), listener):
+            try:
+                engine = await _unless(stop, loading)
+                if engine is None:
+                    return EXIT_OK
+                app.state.server.attach(engine, engine_config.cache)
+                _announce(engine, config, listener, time.monotonic() - started_s)
+                await _until_stop(engine, stop)
+                app.state.server.drain()
+                _log.info("stopping: %d requests unfinished", engine.num_unfinished)
+                await _drain(engine, hurry)
+                return EXIT_OK if stop.is_set() else EXIT_ENGINE_GONE
+            finally:
+                await _end_engine(loading)  # while connections are open, so that what is left gets its error event
     finally:
-        stopping.cancel()
-        if engine is None:
-            loading.cancel()
-            await asyncio.gather(loading, return_exceptions=True)
-        else:
-            await engine.stop()
+        await _end_engine(loading)
+
+
+async def _load(config: EngineConfig) -> AsyncEngine:
+    process = await EngineProcess.spawn(config)
+
+    from octavo.client.async_engine import AsyncEngine
+
+    return await AsyncEngine.start(config, on_log=_log.info, process=process)
+
+
+@asynccontextmanager
+async def _listening(server: Server, listener: socket.socket) -> AsyncIterator[None]:
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
         server.should_exit = True
         await serving
+
+
+async def _unless(stop: asyncio.Event, loading: asyncio.Task[AsyncEngine]) -> AsyncEngine | None:
+    """Return the engine once it can serve, or None when the signal comes first. Raises StartupError."""
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    return loading.result() if loading.done() else None
+
+
+async def _end_engine(loading: asyncio.Task[AsyncEngine]) -> None:
+    """Stop the engine, whether it has started or not. Idempotent."""
+    loading.cancel()
+    (engine,) = await asyncio.gather(loading, return_exceptions=True)
+    if not isinstance(engine, BaseException):
+        await engine.stop()
 
 
 async def _until_stop(engine: AsyncEngine, stop: asyncio.Event) -> None:

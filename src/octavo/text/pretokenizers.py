@@ -68,7 +68,7 @@ RECIPES = {
             r"[\r\n]",
             r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
             r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
-            r"\s+$",
+            r"(?<!\s)\s+$",  # the look-behind keeps a long run of spaces from being tried from each of its places
             r"[一-龥ࠀ-一가-퟿]+",
             r"\p{N}+",
         )

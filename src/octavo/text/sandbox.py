@@ -37,7 +37,7 @@ MAX_TEXT_CHARS = 8 * 1024 * 1024  # of any one text, and of the whole output
 MAX_RANGE = 100_000
 MAX_INT_BITS = 1024
 MAX_WORK = 2_000_000  # one step, or 64 characters made, is one
-MAX_CPU_S = 0.25
+MAX_CPU_S = 0.5
 
 _CHARS_PER_WORK = 64
 _WORK_PER_CLOCK_READ = 256

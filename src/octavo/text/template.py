@@ -33,10 +33,12 @@ _PROBE_CALL: list[Message] = [
 
 @dataclass(frozen=True)
 class Shape:
-    """How a template wants messages: content in parts, tool arguments as JSON text, developer as a role of its own."""
+    """How a template wants messages: content in parts, tool arguments as JSON text, a message of tool calls alone with
+    empty content (else with none), developer as a role of its own."""
 
     content_in_parts: bool = False
     arguments_as_text: bool = False
+    empty_content: bool = False
     has_developer: bool = False
 
 
@@ -53,10 +55,10 @@ class Template:
         self._environment = TemplateEnvironment()
         self._marks = Marks(control_tokens)
         self._special_tokens = {name: self._marks.mark(text) for name, text in special_tokens.items()}
-        tree = self._environment.parse(source)
-        read = meta.find_undeclared_variables(tree)
+        read = meta.find_undeclared_variables(self._environment.parse(source))  # which folds constants in the tree it is given
         self.supports_tools = "tools" in read
         self.variables = frozenset(read) - OWN_VARIABLES - frozenset(self._environment.globals)
+        tree = self._environment.parse(source)
         MarkLiterals(self._marks).visit(tree)
         self._template = self._environment.compile_charged(tree)
         self.shape = self._find_shape(Shape(has_developer="developer" in source))
@@ -81,12 +83,16 @@ class Template:
             raise TemplateRaised(self._marks.restored(str(refusal))) from None
 
     def _find_shape(self, shape: Shape) -> Shape:
-        in_parts = replace(shape, content_in_parts=True)
-        if not self._shows_probe([_PROBE_QUESTION], shape) and self._shows_probe([_PROBE_QUESTION], in_parts):
-            shape = in_parts
-        as_text = replace(shape, arguments_as_text=True)
-        if not self._shows_probe(_PROBE_CALL, shape) and self._shows_probe(_PROBE_CALL, as_text):
-            shape = as_text
+        """Return the first shape in which a question, and then a tool call, comes through."""
+        for content_in_parts in (False, True):
+            asked = replace(shape, content_in_parts=content_in_parts)
+            if self._shows_probe([_PROBE_QUESTION], asked):
+                shape = asked
+                break
+        for empty_content, arguments_as_text in ((False, False), (False, True), (True, False), (True, True)):
+            called = replace(shape, empty_content=empty_content, arguments_as_text=arguments_as_text)
+            if self._shows_probe(_PROBE_CALL, called):
+                return called
         return shape
 
     def _shows_probe(self, messages: list[Message], shape: Shape) -> bool:
@@ -99,7 +105,7 @@ class Template:
 def _shaped(message: Message, shape: Shape, end: str) -> Message:
     """Return a message as the template wants it, with `end` behind its content."""
     shaped: Message = without_surrogates(message)
-    content = shaped["content"]
+    content = "" if shaped["content"] is None and shape.empty_content else shaped["content"]
     if end:
         content += end
     shaped["content"] = [{"type": "text", "text": content}] if shape.content_in_parts and content is not None else content

@@ -180,7 +180,7 @@ def _sentencepiece_encoder(vocabulary: GGUFVocabulary) -> Encoder:
     encoder.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if vocabulary.add_space_prefix else spaces
     if not any(SPACE in token.lstrip(SPACE) for token in vocabulary.tokens):
         # No token spans two words, so cutting before each word changes no result and lets the library cache words.
-        encoder.pre_tokenizer = pre_tokenizers.Split(Regex(f"{SPACE}*[^{SPACE}]+"), behavior="isolated")
+        encoder.pre_tokenizer = pre_tokenizers.Split(Regex(f"{SPACE}*[^{SPACE}]+|{SPACE}+"), behavior="isolated")
     return encoder
 
 
@@ -200,7 +200,8 @@ def _merges_by_score(vocabulary: GGUFVocabulary) -> list[tuple[str, str]]:
     for token_id in ranked:
         token = vocabulary.tokens[token_id]
         if token in texts:
-            merges += [(token[:cut], token[cut:]) for cut in range(1, len(token)) if token[:cut] in texts and token[cut:] in texts]
+            cuts = range(1, len(token))
+            merges += [(left, right) for cut in cuts if (left := token[:cut]) in texts and (right := token[cut:]) in texts]
     return merges
 
 

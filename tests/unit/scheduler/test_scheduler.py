@@ -96,12 +96,46 @@ def test_when_blocks_run_out_the_last_comer_is_preempted_and_answers_stay_the_sa
     assert order == ["a", "bb", "ccc"]
 
 
-def test_a_preempted_request_waits_until_it_would_not_be_preempted_again_at_once():
+def test_a_preempted_request_comes_back_only_when_it_need_not_leave_again_at_once():
+    rig = Rig(num_blocks=17, max_model_len=48)  # a load in which coming back into the last free block means leaving twice more
+    for name, num_prompt, max_tokens in (("a", 4, 17), ("bb", 12, 24), ("ccc", 5, 9), ("dddd", 14, 27)):
+        rig.add(name, num_prompt, max_tokens=max_tokens)
+    rig.run()
+    assert rig.scheduler.counters.preemptions == 1
+
+
+def test_a_step_that_preempts_admits_nobody():
     rig = Rig(num_blocks=11, max_model_len=40)
     for name in ("a", "bb", "ccc"):
         rig.add(name, 12, max_tokens=20)
+    rig.add("tiny", 1, max_tokens=1)
+    seen = 0
+    while rig.scheduler.has_requests:
+        before = rig.scheduler.counters.preemptions
+        rig.step()
+        if rig.scheduler.counters.preemptions > before:
+            seen += 1
+            assert rig.worker.plans[-1].new_rows == []
+    assert seen > 0
+
+
+def test_what_a_preempted_request_finds_of_itself_is_not_reported_as_cached():
+    rig = Rig(num_blocks=11, max_model_len=40)
+    for name in ("a", "bb", "ccc"):
+        rig.add(name, 12, max_tokens=20)
+    deltas = rig.run()
+    assert rig.scheduler.counters.preemptions > 0
+    assert {delta.num_cached_tokens for delta in deltas} == {0}
+    assert rig.scheduler.counters.prefix_cache_queries == 36
+    assert rig.scheduler.counters.prefix_cache_hits == 0
+
+
+def test_a_block_is_found_as_soon_as_its_last_token_is_computed():
+    rig = Rig()
+    rig.scheduler.add(make_request("first", list(range(4)), max_tokens=1))
     rig.run()
-    assert rig.scheduler.counters.preemptions <= 4
+    rig.scheduler.add(make_request("second", list(range(5)), max_tokens=1))
+    assert rig.step()[0] == {"second": 1}
 
 
 def test_the_watermark_keeps_blocks_free_beside_running_requests_but_never_stops_a_lone_one():

@@ -23,7 +23,7 @@ from octavo.server.openai.generation import Events, Header, Prompt, Usage, gener
 from octavo.server.openai.models import check_model
 from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params
 from octavo.server.openai.schemas import ChatRequest
-from octavo.server.openai.validation import check_stream_options, parse_body
+from octavo.server.openai.validation import check_stream_options, parse_body, wants_usage
 from octavo.server.sse import EventStream
 from octavo.server.state import Engine, ServerState
 
@@ -38,12 +38,13 @@ async def create_chat_completion(request: Request) -> Response:
     _check_combinations(body)
     token_ids = await state.in_text_pool(_render, engine, body)
     prompt = Prompt(token_ids, _params(body, engine, len(token_ids)))
-    header = Header(f"chatcmpl-{request.state.request_id}", "chat.completion.chunk", body.model, state.system_fingerprint)
-    events = generate(engine, state.metrics, [prompt], request_id=header.id, cache_salt=request.state.cache_salt)
+    name = f"chatcmpl-{request.state.request_id}"
+    header = Header(name, "chat.completion.chunk", body.model, state.system_fingerprint, with_usage=wants_usage(body))
+    events = generate(state, [prompt], request_id=name, cache_salt=request.state.cache_salt, arrival_s=request.state.arrival_s)
+    chunks = _chunks(header, events, Usage([prompt]))
     if body.stream:
-        with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        return EventStream(_chunks(header, events, Usage([prompt]), with_usage=with_usage))
-    return JSONResponse(await until_disconnect(request.receive, _fold(_chunks(header, events, Usage([prompt]), with_usage=True))))
+        return EventStream(chunks)
+    return JSONResponse(await until_disconnect(request.receive, _fold(chunks)))
 
 
 def _check_combinations(body: ChatRequest) -> None:
@@ -79,7 +80,7 @@ def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int) -> Sampli
     return sampling_params(body, engine.generation, max_tokens=max_tokens, logprobs=logprobs)
 
 
-async def _chunks(header: Header, events: Events, usage: Usage, *, with_usage: bool) -> Chunks:
+async def _chunks(header: Header, events: Events, usage: Usage) -> Chunks:
     begun: set[int] = set()
     async with aclosing(events):
         async for index, event in events:
@@ -91,7 +92,7 @@ async def _chunks(header: Header, events: Events, usage: Usage, *, with_usage: b
                 delta = {"content": event.text} if event.text else {}
                 logprobs = {"content": [_position(position) for position in event.logprobs], "refusal": None} if event.logprobs else None
                 yield header.chunk([_choice(index, delta, logprobs, event.finish_reason, event.stop_reason)])
-    if with_usage:
+    if header.with_usage:
         yield header.chunk([], usage.as_dict())
 
 

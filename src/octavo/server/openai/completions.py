@@ -21,7 +21,7 @@ from octavo.server.openai.generation import Events, Header, Prompt, Usage, gener
 from octavo.server.openai.models import check_model
 from octavo.server.openai.sampling import check_max_tokens, check_text_length, room_for_answer, sampling_params
 from octavo.server.openai.schemas import CompletionRequest
-from octavo.server.openai.validation import check_stream_options, parse_body
+from octavo.server.openai.validation import check_stream_options, parse_body, wants_usage
 from octavo.server.sse import EventStream
 from octavo.server.state import Engine, ServerState
 
@@ -37,12 +37,12 @@ async def create_completion(request: Request) -> Response:
     check_model(engine, body.model)
     _check_combinations(body)
     prompts = await state.in_text_pool(_encode, engine, body)
-    header = Header(f"cmpl-{request.state.request_id}", "text_completion", body.model, state.system_fingerprint)
-    events = generate(engine, state.metrics, prompts, request_id=header.id, cache_salt=request.state.cache_salt)
+    name = f"cmpl-{request.state.request_id}"
+    header = Header(name, "text_completion", body.model, state.system_fingerprint, with_usage=wants_usage(body))
+    events = generate(state, prompts, request_id=name, cache_salt=request.state.cache_salt, arrival_s=request.state.arrival_s)
+    chunks = _chunks(header, events, prompts, echo=bool(body.echo))
     if body.stream:
-        with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-        return EventStream(_chunks(header, events, prompts, echo=bool(body.echo), with_usage=with_usage))
-    chunks = _chunks(header, events, prompts, echo=bool(body.echo), with_usage=True)
+        return EventStream(chunks)
     return JSONResponse(await until_disconnect(request.receive, _fold(chunks)))
 
 
@@ -75,7 +75,7 @@ def _prompt(prompt: str | list[int], engine: Engine, body: CompletionRequest) ->
     return Prompt(token_ids, sampling_params(body, engine.generation, max_tokens=max_tokens, logprobs=body.logprobs), text)
 
 
-async def _chunks(header: Header, events: Events, prompts: list[Prompt], *, echo: bool, with_usage: bool) -> Chunks:
+async def _chunks(header: Header, events: Events, prompts: list[Prompt], *, echo: bool) -> Chunks:
     usage = Usage(prompts)
     n = prompts[0].params.n
     offsets: dict[int, int] = {}  # choice -> characters before its next token
@@ -102,7 +102,7 @@ async def _chunks(header: Header, events: Events, prompts: list[Prompt], *, echo
                         }
                     ]
                 )
-    if with_usage:
+    if header.with_usage:
         yield header.chunk([], usage.as_dict())
 
 

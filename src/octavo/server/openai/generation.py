@@ -15,9 +15,8 @@ from typing import Any
 
 from octavo.client.outputs import RequestOutput
 from octavo.errors import EngineDead, RequestFailed
-from octavo.metrics.recorder import MetricsRecorder
 from octavo.params import SamplingParams
-from octavo.server.state import Engine, Generation
+from octavo.server.state import Generation, ServerState
 
 Events = AsyncGenerator[tuple[int, RequestOutput], None]
 
@@ -33,24 +32,25 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Header:
-    """What every chunk of one answer repeats."""
+    """What every chunk of one answer repeats. `with_usage`: chunks have a usage field, null in all but the last."""
 
     id: str
     object: str
     model: str
     system_fingerprint: str
+    with_usage: bool
     created: int = field(default_factory=lambda: int(time.time()))
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:
-        return {
+        chunk = {
             "id": self.id,
             "object": self.object,
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.system_fingerprint,
             "choices": choices,
-            "usage": usage,
         }
+        return chunk | {"usage": usage} if self.with_usage else chunk
 
 
 class Usage:
@@ -77,12 +77,15 @@ class Usage:
         }
 
 
-async def generate(engine: Engine, metrics: MetricsRecorder, prompts: Sequence[Prompt], *, request_id: str, cache_salt: str) -> Events:
+async def generate(state: ServerState, prompts: Sequence[Prompt], *, request_id: str, cache_salt: str, arrival_s: float) -> Events:
     """Yield (choice, event) of all prompts, interleaved; choice j of prompt i has number i * n + j.
 
-    Raises RequestError before the first event, EngineError at any time. Closing it aborts what is unfinished.
+    Raises CapacityError and RequestError before the first event, EngineError at any time. Closing it aborts what is
+    unfinished. `arrival_s` is in monotonic seconds.
     """
-    clocks = [clock for prompt in prompts for clock in metrics.start_request(prompt.params.n, prompt.params.max_tokens or 0)]
+    engine = state.admit()  # asked again: others came while this one was read and tokenised
+    metrics = state.metrics
+    clocks = [clock for prompt in prompts for clock in metrics.start_request(prompt.params.n, prompt.params.max_tokens or 0, arrival_s)]
     n = prompts[0].params.n
     try:
         async with AsyncExitStack() as opened:

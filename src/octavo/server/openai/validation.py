@@ -54,6 +54,11 @@ def check_stream_options(body: RequestBody) -> None:
         raise InvalidRequest("stream_options needs stream true", param="stream_options")
 
 
+def wants_usage(body: RequestBody) -> bool:
+    """Return whether the answer tells its usage: a streamed one only when asked."""
+    return not body.stream or (body.stream_options is not None and bool(body.stream_options.include_usage))
+
+
 def as_invalid_request(schema: type[BaseModel], detail: ErrorDetails) -> RequestError:
     """Return one Pydantic error as ours."""
     kind, location, context = detail["type"], detail["loc"], detail.get("ctx", {})

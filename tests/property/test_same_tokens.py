@@ -1,0 +1,125 @@
+"""Same tokens whatever the load: a request's tokens and log-probabilities, bit for bit, alone and in every kind of crowd.
+
+The real engine on a tiny random model. Alone means: one request at a time, whole prompts in one step, no prefix cache.
+"""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+from tests.fakes.history_worker import make_request
+from tests.fakes.tiny_llama import MAX_POSITION, VOCAB, write_tiny_llama
+
+from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
+from octavo.engine.startup import start_engine
+
+
+@dataclass(frozen=True)
+class Regime:
+    """How the crowd is served. `together`: all at once; `resumed`: half of each answer is known already, as after a restart."""
+
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int = 512
+    num_blocks: int = 400
+    prefix_caching: bool = False
+    enforce_eager: bool = False
+    together: bool = True
+    resumed: bool = False
+
+
+ALONE = Regime(together=False)
+REGIMES = {
+    "batched": Regime(),
+    "chunked": Regime(max_num_batched_tokens=17),
+    "one token a step": Regime(max_num_seqs=1, max_num_batched_tokens=1, prefix_caching=True),
+    "prefix hits": Regime(max_num_seqs=2, prefix_caching=True),
+    "preempted": Regime(num_blocks=MAX_POSITION // 16 + 2, prefix_caching=False),
+    "preempted with prefix hits in small chunks": Regime(num_blocks=MAX_POSITION // 16 + 2, max_num_batched_tokens=29, prefix_caching=True),
+    "eager": Regime(enforce_eager=True, max_num_batched_tokens=64),
+    "resumed": Regime(resumed=True),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(write_tiny_llama(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(params=["reference", "native"])
+def backend(request):
+    if request.param == "native":
+        pytest.importorskip("octavo.backends.native._native", reason="the native library is not built")
+    return request.param
+
+
+def workload(seed):
+    """Yield requests with prompts of 1 to 120 tokens, a third of them with a common start, and every kind of sampling."""
+    chooser = random.Random(seed)
+    common = [chooser.randrange(VOCAB) for _ in range(64)]
+    for number in range(14):
+        own = [chooser.randrange(VOCAB) for _ in range(chooser.choice([1, 2, 15, 16, 17, 40, 56]))]
+        sampling = chooser.choice(
+            [
+                {"temperature": 0.0},
+                {"temperature": 1.0},
+                {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
+                {"temperature": 1.3, "repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.3},
+                {"temperature": 0.9, "logit_bias": {3: 5.0, 4: -100.0}, "min_tokens": 5, "stop_token_ids": (3,)},
+            ]
+        )
+        prompt = [*common[: chooser.choice([0, 48, 64])], *own]
+        yield f"r{number}", prompt, {"max_tokens": chooser.randint(5, 40), "logprobs": chooser.choice([None, 3]), **sampling}
+
+
+def serve(model, backend, regime, requests, known=None):
+    """Return (request id -> (tokens, logprobs), preemptions, prefix hits) of the requests under `regime`."""
+    core, _ = start_engine(
+        EngineConfig(
+            model=ModelConfig(model=model),
+            cache=CacheConfig(num_gpu_blocks_override=regime.num_blocks, enable_prefix_caching=regime.prefix_caching),
+            scheduler=SchedulerConfig(max_num_seqs=regime.max_num_seqs, max_num_batched_tokens=regime.max_num_batched_tokens),
+            runtime=RuntimeConfig(backend=backend, enforce_eager=regime.enforce_eager),
+        )
+    )
+    answers, preemptions, hits = {request_id: ([], []) for request_id, _, _ in requests}, 0, 0
+    for number, (request_id, prompt, params) in enumerate(requests):
+        resume = known[request_id][0][: len(known[request_id][0]) // 2] if regime.resumed else []
+        answers[request_id][0].extend(resume)
+        answers[request_id][1].extend(known[request_id][1][: len(resume)] if resume else [])
+        core.add(make_request(request_id, prompt, resume=resume, **params))
+        while core.has_work and (not regime.together or number == len(requests) - 1):
+            outputs = core.step()
+            for delta in outputs.deltas:
+                assert delta.finish_reason != "error", delta.error
+                answers[delta.request_id][0].extend(delta.token_ids)
+                answers[delta.request_id][1].extend(delta.logprobs or [])
+            if outputs.stats:
+                preemptions += outputs.stats.num_preemptions
+                hits += outputs.stats.prefix_cache_hits
+    return answers, preemptions, hits
+
+
+@pytest.mark.parametrize("name", REGIMES)
+def test_tokens_and_logprobs_are_those_of_the_request_alone(model, backend, name):
+    regime = REGIMES[name]
+    requests = list(workload(seed=11))
+    alone, _, _ = serve(model, backend, ALONE, requests)
+    crowd, preemptions, hits = serve(model, backend, regime, requests, known=alone)
+    assert crowd == alone
+    assert (preemptions > 0) == name.startswith("preempted"), "the regime is not what it says"
+    assert (hits > 0) == regime.prefix_caching
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_the_same_holds_for_many_crowds(model, backend, seed):
+    chooser = random.Random(seed)
+    requests = list(workload(seed))
+    regime = Regime(
+        max_num_seqs=chooser.randint(1, 8),
+        max_num_batched_tokens=chooser.randint(8, 200),
+        num_blocks=chooser.choice([MAX_POSITION // 16 + 2, 40, 400]),
+        prefix_caching=chooser.random() < 0.7,
+        enforce_eager=chooser.random() < 0.2,
+    )
+    assert serve(model, backend, regime, requests)[0] == serve(model, backend, ALONE, requests)[0]
