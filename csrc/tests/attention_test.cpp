@@ -1,0 +1,171 @@
+// Attention on every ISA of this machine against softmax in double precision, over blocks in random order whose unused slots
+// hold NaN; and the promise, bit for bit: a row alone, in chunks of any size, and over split contexts.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "octavo/attention_plan.h"
+#include "octavo/device.h"
+#include "octavo/eager.h"
+
+using namespace octavo;
+
+namespace {
+
+int failures = 0;
+
+struct Case {
+  KvType type;
+  int64_t kv_heads, group, head_dim, length, window, block_size;
+};
+
+std::vector<float> random_floats(int64_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (auto& value : values) value = normal(random);
+  return values;
+}
+
+float rounded(float x, KvType type) {
+  if (type == KvType::F32) return x;
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+class AttentionCase {
+ public:
+  AttentionCase(const Case& c, Isa isa) : c_(c), isa_(isa), random_(1), memory_(shape()) {
+    const int64_t width = c.kv_heads * c.head_dim, blocks = (c.length + c.block_size - 1) / c.block_size;
+    table_.resize(static_cast<size_t>(blocks));
+    std::iota(table_.begin(), table_.end(), 1);
+    std::shuffle(table_.begin(), table_.end(), random_);
+    q_ = random_floats(c.length * width * c.group, random_);
+    k_ = random_floats(c.length * width, random_);
+    v_ = random_floats(c.length * width, random_);
+    Device device(1, isa);
+    const std::vector<float> poison(static_cast<size_t>(width), std::numeric_limits<float>::quiet_NaN());
+    for (int64_t slot = 0; slot < memory_.cache().num_blocks * c.block_size; ++slot) {
+      eager::store_kv(device, memory_.cache(), 0, poison.data(), poison.data(), 1, &slot);
+    }
+    slots_.resize(static_cast<size_t>(c.length));
+    for (int64_t p = 0; p < c.length; ++p) slots_[static_cast<size_t>(p)] = table_[static_cast<size_t>(p / c.block_size)] * c.block_size + p % c.block_size;
+    eager::store_kv(device, memory_.cache(), 0, k_.data(), v_.data(), c.length, slots_.data());
+  }
+
+  void check() {
+    const std::vector<float> whole = run(0, c_.length, 1);
+    for (int64_t p : {int64_t{0}, c_.length / 2, c_.length - 1}) check_against_double(whole, p);
+    for (int64_t size : {1, 5, 33}) {
+      std::vector<float> parts;
+      for (int64_t start = 0; start < c_.length; start += size) {
+        const std::vector<float> part = run(start, std::min(size, c_.length - start), 3);
+        parts.insert(parts.end(), part.begin(), part.end());
+      }
+      if (std::memcmp(parts.data(), whole.data(), whole.size() * 4) != 0) fail("chunks differ", size);
+    }
+  }
+
+ private:
+  KvCache shape() const {
+    KvCache kv;
+    kv.type = c_.type;
+    kv.num_layers = 1;
+    kv.num_kv_heads = c_.kv_heads;
+    kv.head_dim = c_.head_dim;
+    kv.block_size = c_.block_size;
+    kv.num_blocks = 2 + c_.length / c_.block_size;
+    return kv;
+  }
+
+  std::vector<float> run(int64_t start, int64_t count, int threads) {
+    Device device(threads, isa_);
+    const int64_t width = c_.kv_heads * c_.group * c_.head_dim;
+    std::vector<int32_t> ids(static_cast<size_t>(count)), positions(static_cast<size_t>(count));
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(start));
+    const int32_t query_start[2] = {0, static_cast<int32_t>(count)}, context_len = static_cast<int32_t>(start + count);
+    const std::vector<int32_t> table(table_.begin(), table_.end());
+    Batch batch;
+    batch.num_tokens = count;
+    batch.num_rows = 1;
+    batch.table_width = static_cast<int64_t>(table.size());
+    batch.token_ids = ids.data();
+    batch.positions = positions.data();
+    batch.query_start = query_start;
+    batch.context_len = &context_len;
+    batch.block_table = table.data();
+    batch.slot_mapping = slots_.data() + start;
+    check_batch(batch, memory_.cache());
+    std::vector<float> out(static_cast<size_t>(count * width), std::numeric_limits<float>::quiet_NaN());
+    eager::attention(device, memory_.cache(), 0, batch, c_.group, q_.data() + start * width, 0.2f, c_.window, out.data());
+    return out;
+  }
+
+  void check_against_double(const std::vector<float>& out, int64_t p) {
+    const int64_t kv_width = c_.kv_heads * c_.head_dim, width = kv_width * c_.group;
+    const int64_t first = p >= c_.window ? p - c_.window + 1 : 0;
+    for (int64_t h = 0; h < c_.kv_heads * c_.group; ++h) {
+      const int64_t kv_head = h / c_.group;
+      std::vector<double> weights;
+      double top = -1e300, total = 0;
+      for (int64_t i = first; i <= p; ++i) {
+        double score = 0;
+        for (int64_t d = 0; d < c_.head_dim; ++d) {
+          score += static_cast<double>(q_[static_cast<size_t>(p * width + h * c_.head_dim + d)]) *
+                   static_cast<double>(rounded(k_[static_cast<size_t>(i * kv_width + kv_head * c_.head_dim + d)], c_.type));
+        }
+        weights.push_back(0.2 * score);
+        top = std::max(top, weights.back());
+      }
+      for (double& weight : weights) total += weight = std::exp(weight - top);
+      for (int64_t d = 0; d < c_.head_dim; ++d) {
+        double expected = 0;
+        for (int64_t i = first; i <= p; ++i) {
+          expected += weights[static_cast<size_t>(i - first)] / total *
+                      static_cast<double>(rounded(v_[static_cast<size_t>(i * kv_width + kv_head * c_.head_dim + d)], c_.type));
+        }
+        const double error = std::abs(expected - static_cast<double>(out[static_cast<size_t>(p * width + h * c_.head_dim + d)]));
+        if (!(error < 2e-5)) return fail("error", p);
+      }
+    }
+  }
+
+  void fail(const char* what, int64_t where) {
+    std::printf("%s: %s at %ld: head_dim %ld group %ld length %ld window %ld\n", kernel_table(isa_).isa, what, static_cast<long>(where),
+                static_cast<long>(c_.head_dim), static_cast<long>(c_.group), static_cast<long>(c_.length), static_cast<long>(c_.window));
+    ++failures;
+  }
+
+  const Case c_;
+  const Isa isa_;
+  std::mt19937 random_;
+  KvMemory memory_;
+  std::vector<int64_t> table_, slots_;
+  std::vector<float> q_, k_, v_;
+};
+
+}  // namespace
+
+int main() {
+  constexpr int64_t all = std::numeric_limits<int64_t>::max();
+  for (Isa isa : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
+    if (!isa_available(isa)) continue;
+    for (KvType type : {KvType::BF16, KvType::F32}) {
+      for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32},
+                            Case{type, 1, 32, 16, 40, all, 16}, Case{type, 1, 2, 512, 33, all, 16}, Case{type, 1, 2, 20, 300, 41, 16},
+                            Case{type, 1, 1, 64, 40, 1, 64}}) {
+        AttentionCase(c, isa).check();
+      }
+    }
+    std::printf("%s: %s\n", kernel_table(isa).isa, failures ? "failed" : "ok");
+  }
+  return failures != 0;
+}
