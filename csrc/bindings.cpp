@@ -110,9 +110,9 @@ Batch batch_of(const Ints& token_ids, const Ints& positions, const Ints& query_s
 }
 
 KvCache shape_of(const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t block_size, int64_t num_blocks) {
-  must(dtype == "bf16" || dtype == "f32", "KV memory is bf16 or f32");
+  must(dtype == "f16" || dtype == "bf16" || dtype == "f32", "KV memory is f16, bf16 or f32");
   KvCache shape;
-  shape.type = dtype == "bf16" ? KvType::BF16 : KvType::F32;
+  shape.type = dtype == "f16" ? KvType::F16 : dtype == "bf16" ? KvType::BF16 : KvType::F32;
   shape.num_layers = num_layers;
   shape.num_kv_heads = num_kv_heads;
   shape.head_dim = head_dim;

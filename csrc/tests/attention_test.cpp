@@ -34,6 +34,10 @@ std::vector<float> random_floats(int64_t count, std::mt19937& random) {
 
 float rounded(float x, KvType type) {
   if (type == KvType::F32) return x;
+  if (type == KvType::F16) {  // 11 significant bits down to 2^-14, then steps of 2^-24
+    const float step = std::ldexp(1.0f, std::max(std::ilogb(x), -14) - 10);
+    return std::nearbyint(x / step) * step;
+  }
   uint32_t bits;
   std::memcpy(&bits, &x, 4);
   bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
@@ -158,7 +162,7 @@ int main() {
   constexpr int64_t all = std::numeric_limits<int64_t>::max();
   for (Isa isa : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
     if (!isa_available(isa)) continue;
-    for (KvType type : {KvType::BF16, KvType::F32}) {
+    for (KvType type : {KvType::F16, KvType::BF16, KvType::F32}) {
       for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32},
                             Case{type, 1, 32, 16, 40, all, 16}, Case{type, 1, 2, 512, 33, all, 16}, Case{type, 1, 2, 20, 300, 41, 16},
                             Case{type, 1, 1, 64, 40, 1, 64}}) {

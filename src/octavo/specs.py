@@ -85,12 +85,12 @@ class KVSpec:
     num_layers: int
     num_kv_heads: int
     head_dim: int
-    dtype: str = "bf16"  # bf16 | f32
+    dtype: str = "f16"  # f16 | bf16 | f32
     block_size: int = 16  # positions per block
 
     @property
     def value_bytes(self) -> int:
-        return {"bf16": 2, "f32": 4}[self.dtype]
+        return {"f16": 2, "bf16": 2, "f32": 4}[self.dtype]
 
     @property
     def bytes_per_token(self) -> int:
@@ -145,7 +145,7 @@ class ModelSpec:
         if not 0 < self.norm_eps < 1:
             raise ModelError(f"model config: norm_eps is {self.norm_eps:g}; it must be more than 0 and less than 1")
 
-    def kv_spec(self, dtype: str = "bf16", block_size: int = 16) -> KVSpec:
+    def kv_spec(self, dtype: str = "f16", block_size: int = 16) -> KVSpec:
         return KVSpec(self.num_layers, self.num_kv_heads, self.head_dim, dtype, block_size)
 
 

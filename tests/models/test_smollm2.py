@@ -24,9 +24,9 @@ MAX_TOKENS = 1600
 SHORT = [index for index, case in enumerate(CASES) if len(case["prompt_token_ids"]) <= 20]
 
 # The largest lead, in logits, that rounding may turn over. reference: float32 throughout. native: activations in 8-bit
-# groups of 32, K and V in bfloat16.
+# groups of 32, K and V in half precision.
 LEAD_BOUND = {"reference": 1e-3, "native": 0.5}
-KV_DTYPE = {"reference": "f32", "native": "bf16"}
+KV_DTYPE = {"reference": "f32", "native": "f16"}
 
 pytestmark = pytest.mark.model
 

@@ -129,7 +129,7 @@ ATTENTION = {  # kv_heads, group, head_dim, window, rows (start, num_tokens)
 }
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention_reads_what_the_row_stored_and_nothing_else(native, reference, name, dtype):
     kv_heads, group, head_dim, window, rows = ATTENTION[name]

@@ -14,7 +14,7 @@ from octavo.specs import Format, KVSpec
 MODELS = ["llama", "llama-biases", "llama-yarn", "mistral-window", "qwen2", "qwen3"]
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 @pytest.mark.parametrize(
     ("kv_heads", "group", "head_dim", "window"),
     [(3, 3, 64, None), (1, 1, 128, None), (2, 8, 20, None), (1, 5, 80, None), (2, 2, 64, 100), (1, 1, 64, 9)],

@@ -53,6 +53,8 @@ OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v,
 
 OCTAVO_INLINE Words load_words(const void* p) { return {_mm512_loadu_si512(p)}; }
 OCTAVO_INLINE Words operator&(Words a, uint32_t b) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(b)))}; }
+OCTAVO_INLINE Vec load_f16(const void* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))}; }
+OCTAVO_INLINE uint16_t f16_bits(float x) { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }  // ties to even
 OCTAVO_INLINE Vec low_bf16(Words a) { return {_mm512_castsi512_ps(_mm512_slli_epi32(a.v, 16))}; }
 OCTAVO_INLINE Vec high_bf16(Words a) { return {_mm512_castsi512_ps(_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))}; }
 
@@ -130,6 +132,11 @@ OCTAVO_INLINE Words operator&(Words a, uint32_t b) {
   const __m256i mask = _mm256_set1_epi32(static_cast<int>(b));
   return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};
 }
+OCTAVO_INLINE Vec load_f16(const void* p) {
+  const auto* q = static_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
+}
+OCTAVO_INLINE uint16_t f16_bits(float x) { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }  // ties to even
 OCTAVO_INLINE Vec low_bf16(Words a) { return {_mm256_castsi256_ps(_mm256_slli_epi32(a.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(a.hi, 16))}; }
 OCTAVO_INLINE Vec high_bf16(Words a) {
   const Words b = a & 0xffff0000u;
@@ -208,6 +215,47 @@ OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) {  // in two steps, since 2^n a
 
 OCTAVO_INLINE Words load_words(const void* p) { return {*static_cast<const Bits*>(p)}; }
 OCTAVO_INLINE Words operator&(Words a, uint32_t b) { return {a.v & b}; }
+// Half precision by hand (IEEE 754 binary16). Widening: the exponent is moved by a product with a power of two, which also makes
+// subnormals right; infinity and NaN have an exponent that the product does not reach.
+OCTAVO_INLINE Vec load_f16(const void* p) {
+  Vec a;
+  for (int i = 0; i < kLanes; ++i) {
+    uint16_t half;
+    std::memcpy(&half, static_cast<const uint8_t*>(p) + 2 * i, 2);
+    const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fffu) << 13;
+    uint32_t bits = magnitude;
+    if (magnitude >= 0x7c00u << 13) {
+      bits |= 0x7f800000u;
+    } else {
+      float value;
+      std::memcpy(&value, &bits, 4);
+      value *= 0x1p112f;
+      std::memcpy(&bits, &value, 4);
+    }
+    bits |= static_cast<uint32_t>(half & 0x8000u) << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    a.v[i] = value;
+  }
+  return a;
+}
+// The bits of x rounded to half precision, to nearest, ties to even; beyond its range infinity; NaN stays NaN.
+OCTAVO_INLINE uint16_t f16_bits(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65520 and more
+  if (magnitude < 0x38800000u) {  // a subnormal: adding 0.5 rounds at its last place, 2^-24
+    float value;
+    std::memcpy(&value, &magnitude, 4);
+    value += 0.5f;
+    uint32_t rounded;
+    std::memcpy(&rounded, &value, 4);
+    return static_cast<uint16_t>(sign | (rounded - 0x3f000000u));
+  }
+  return static_cast<uint16_t>(sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13);
+}
 OCTAVO_INLINE Vec low_bf16(Words a) { return {(Floats)(a.v << 16)}; }
 OCTAVO_INLINE Vec high_bf16(Words a) { return {(Floats)(a.v & 0xffff0000u)}; }
 

@@ -34,7 +34,7 @@ class CacheConfig:
     block_size: int = 16
     gpu_memory_utilization: float | None = None  # share of the device's free memory for weights + activations + KV
     kv_cache_memory_bytes: int | None = None  # exact size of the KV pool; overrides the share
-    kv_cache_dtype: str = "auto"  # auto (bf16 on native, f32 on reference) | bf16 | f32
+    kv_cache_dtype: str = "auto"  # auto (f16 on native, f32 on reference) | f16 | bf16 | f32
     num_gpu_blocks_override: int | None = None
     enable_prefix_caching: bool = True
 
@@ -50,7 +50,7 @@ class CacheConfig:
             raise ConfigError(
                 f"num_gpu_blocks_override is {self.num_gpu_blocks_override}; it must be at least 2 (block 0 is the null block)"
             )
-        _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "bf16", "f32"))
+        _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "f16", "bf16", "f32"))
 
 
 @dataclass(frozen=True)

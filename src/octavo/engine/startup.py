@@ -120,7 +120,7 @@ def choose_batch_size(seqs: int | None, tokens: int | None, max_model_len: int) 
 def choose_kv_dtype(config: EngineConfig) -> str:
     if config.cache.kv_cache_dtype != "auto":
         return config.cache.kv_cache_dtype
-    return "bf16" if config.runtime.backend == "native" else "f32"
+    return "f16" if config.runtime.backend == "native" else "f32"
 
 
 def warm_up(core: EngineCore) -> None:

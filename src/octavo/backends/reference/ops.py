@@ -41,7 +41,7 @@ class ReferenceKVCache:
         self.spec = spec
         self.num_blocks = num_blocks
         shape = (spec.num_layers, num_blocks * spec.block_size, spec.num_kv_heads, spec.head_dim)
-        dtype = {"bf16": np.uint16, "f32": np.float32}[spec.dtype]
+        dtype = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32}[spec.dtype]
         self.k: npt.NDArray[Any] = np.zeros(shape, dtype)
         self.v: npt.NDArray[Any] = np.zeros(shape, dtype)
 
@@ -55,7 +55,7 @@ class ReferenceKVCache:
         positions = np.arange(length)
         slots = block_ids[positions // self.spec.block_size].astype(np.int64) * self.spec.block_size + positions % self.spec.block_size
         values = stored[layer, slots]
-        return from_bfloat16(values) if self.spec.dtype == "bf16" else values
+        return from_bfloat16(values) if self.spec.dtype == "bf16" else values.astype(np.float32)
 
 
 class ReferenceOps:
