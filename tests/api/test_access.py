@@ -56,6 +56,12 @@ def test_with_a_right_key_every_route_answers(app, endpoint, headers):
     assert ask(app, endpoint, headers).status_code == 200
 
 
+def test_a_server_on_loopback_answers_to_further_names_that_it_was_told():
+    app = make_app(allowed_hosts=("gateway.local",))
+    assert call(app, "GET", "/v1/models", headers={"host": "gateway.local:8000"}).status_code == 200
+    assert call(app, "GET", "/v1/models", headers={"host": "other.local"}).status_code == 421
+
+
 def test_the_application_has_no_route_but_those_of_the_table():
     assert [route.path for route in build_routes()] == [endpoint.path for endpoint in ENDPOINTS]
     assert {endpoint.path for endpoint in ENDPOINTS if endpoint.access == "open"} == OPEN

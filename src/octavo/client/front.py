@@ -104,7 +104,8 @@ class RequestMaker:
             )
         if params.max_tokens is not None and length + params.max_tokens > limit:
             raise ContextLengthExceeded(
-                f"the prompt has {length:,} tokens and max_tokens is {params.max_tokens:,}; this server takes {limit:,} together (max_model_len). "
+                f"the prompt has {length:,} tokens and max_tokens is {params.max_tokens:,}; "
+                f"this server takes {limit:,} together (max_model_len). "
                 f"Ask for at most {limit - length:,}, or shorten the prompt",
                 param="max_tokens",
             )

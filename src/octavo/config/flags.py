@@ -196,6 +196,14 @@ FLAGS: tuple[Flag, ...] = (
         repeatable=True,
     ),
     Flag("api-key-file", "server.api_key", "Access", "file with one key a line, mode 600", "FILE", read_key_file),
+    Flag(
+        "allowed-host",
+        "server.allowed_hosts",
+        "Access",
+        "further name in the Host header that a server on loopback answers to; repeatable",
+        "NAME",
+        repeatable=True,
+    ),
     Flag("insecure-no-auth", "server.insecure_no_auth", "Access", "allow an address off loopback without any key", switch=True),
     Flag("metrics-prefix", "server.metrics_prefix", "Observability", "first part of every metric's name", "PREFIX"),
     Flag(

@@ -108,6 +108,7 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     api_key: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()  # further Host names that a server on loopback answers to
     insecure_no_auth: bool = False  # allow a bind off loopback without keys
     max_body_bytes: int = 8 << 20
     max_num_queued_reqs: int | None = None  # unfinished requests beyond which new ones get 503

@@ -39,14 +39,15 @@ def create_app(engine: Engine | None, config: ServerConfig) -> Starlette:
     app = Starlette(routes=build_routes(), exception_handlers={HTTPException: _http_exception, OctavoError: _octavo_error})
     app.router.redirect_slashes = False
     app.state.server = state
-    app.add_middleware(Gate, host=config.host)
+    app.add_middleware(Gate, host=config.host, allowed_hosts=config.allowed_hosts)
     return app
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, host: str) -> None:
+    def __init__(self, app: ASGIApp, host: str, allowed_hosts: tuple[str, ...]) -> None:
         self._app = app
         self._host = host
+        self._allowed_hosts = allowed_hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,7 +66,7 @@ class Gate:
             await send(message)
 
         try:
-            check_origin(scope["method"], Headers(scope=scope), self._host)
+            check_origin(scope["method"], Headers(scope=scope), self._host, self._allowed_hosts)
             await self._app(scope, receive, send_marked)
         except ClientDisconnected:
             status = status or 499

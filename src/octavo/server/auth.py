@@ -50,10 +50,11 @@ class KeyRing:
         return hmac.new(self._secret, offered, hashlib.sha256).hexdigest()[:32]
 
 
-def check_origin(method: str, headers: Headers, host: str) -> None:
+def check_origin(method: str, headers: Headers, host: str, allowed_hosts: tuple[str, ...] = ()) -> None:
     """Raise unless Host names this server (on loopback) and Origin, when a request changes state, is the same host."""
     asked = headers.get("host", "")
-    if is_loopback(host) and not is_loopback(_hostname(asked)) and _hostname(asked) != host:
+    name = _hostname(asked)
+    if is_loopback(host) and not is_loopback(name) and name not in (host, *allowed_hosts):
         raise invalid_host()
     origin = headers.get("origin")
     if origin is not None and method not in SAFE_METHODS and origin.partition("://")[2].lower() != asked.lower():

@@ -63,7 +63,10 @@ def origin_not_allowed() -> PermissionDenied:
 
 
 def invalid_host() -> MisdirectedRequest:
-    return MisdirectedRequest("the Host header names no host of this server, which listens on loopback only; use 127.0.0.1 or localhost")
+    return MisdirectedRequest(
+        "the Host header names no host of this server, which listens on loopback only; "
+        "use 127.0.0.1 or localhost, or start it with --allowed-host NAME"
+    )
 
 
 def internal_error() -> EngineError:
