@@ -6,6 +6,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <limits>
@@ -383,6 +384,13 @@ NB_MODULE(_native, m) {
   nb::class_<Program>(m, "Program")
       .def_prop_ro("num_bytes", &Program::num_bytes)
       .def_prop_ro("num_regions", &Program::num_regions)
+      .def("set_profiling", &Program::set_profiling, "on"_a)
+      .def("profile",
+           [](Program& program) {
+             std::vector<std::tuple<std::string, int64_t, double>> times;
+             for (const auto& time : program.profile()) times.emplace_back(time.name, time.count, time.seconds);
+             return times;
+           })
       .def("run", run_program, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(),
            "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(), "sample_rows"_a.noconvert());
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -82,6 +83,19 @@ class Checker {
   std::vector<bool> written_;
 };
 
+std::chrono::steady_clock::time_point add_time(Program::RegionTime& time, std::chrono::steady_clock::time_point began) {
+  const auto now = std::chrono::steady_clock::now();
+  ++time.count;
+  time.seconds += std::chrono::duration<double>(now - began).count();
+  return now;
+}
+
+const char* verb_of(const Operation& operation) {
+  constexpr const char* verbs[] = {"embed", "angles", "take_rows", "rms_norm", "prepare", "linear", "rope", "store_kv", "attention", "gated", "add"};
+  static_assert(std::size(verbs) == std::variant_size_v<Operation>);
+  return verbs[operation.index()];
+}
+
 }  // namespace
 
 struct Program::Step {
@@ -151,9 +165,14 @@ const float* Program::run(const Batch& batch) {
     }
   }
   for (size_t i = 0; i < regions_.size(); ++i) next_[i].store(0, std::memory_order_relaxed);
+  using Clock = std::chrono::steady_clock;
+  auto began = Clock::now();
   device_->pool.run([&](int thread, int threads) {
     for (size_t i = 0; i < regions_.size(); ++i) {
-      if (i > 0) device_->pool.barrier();
+      if (i > 0) {
+        device_->pool.barrier();
+        if (profiling_ && thread == 0) began = add_time(times_[i - 1], began);
+      }
       const Region& region = regions_[i];
       switch (region.kind) {
         case Region::Kind::Rows: run_rows(step, region, thread, threads); break;
@@ -162,7 +181,43 @@ const float* Program::run(const Batch& batch) {
       }
     }
   });
+  if (profiling_) add_time(times_.back(), began);
   return floats(output_);
+}
+
+void Program::set_profiling(bool on) {
+  std::lock_guard one_caller(callers_);
+  profiling_ = on;
+  times_.clear();
+  for (const Region& region : regions_) times_.push_back({name_of(region), 0, 0});
+}
+
+std::vector<Program::RegionTime> Program::profile() {
+  std::lock_guard one_caller(callers_);
+  std::vector<RegionTime> sums;
+  for (const RegionTime& time : times_) {
+    const auto same = std::find_if(sums.begin(), sums.end(), [&](const RegionTime& sum) { return sum.name == time.name; });
+    if (same == sums.end()) {
+      sums.push_back(time);
+    } else {
+      same->count += time.count;
+      same->seconds += time.seconds;
+    }
+  }
+  return sums;
+}
+
+std::string Program::name_of(const Region& region) const {
+  std::string name;
+  for (size_t i = region.begin; i < region.end; ++i) {
+    const Operation& operation = operations_[i];
+    const auto* linear = std::get_if<LinearOp>(&operation);
+    std::string part = linear == nullptr ? verb_of(operation)
+                                         : std::string(i == region.begin ? "linear " : "") + format_info(linear->weight->format).label + " " +
+                                               std::to_string(linear->weight->n) + "x" + std::to_string(linear->weight->k);
+    name += (name.empty() ? "" : " ") + part;
+  }
+  return name;
 }
 
 void Program::run_rows(const Step& step, const Region& region, int thread, int threads) const {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -123,6 +124,15 @@ class Program {
   // Returns the output [num_samples, width], valid until the next call. Calls from several threads queue. Throws std::invalid_argument
   // for a batch that check_batch refuses, ids out of the vocabulary, or more tokens or samples than the program takes.
   const float* run(const Batch& batch);
+  // Where the time goes: while profiling, each run adds the seconds of its regions, from barrier to barrier, to those of
+  // regions of the same name ("rms_norm prepare", "linear q4_1 576x576 576x192", "attention").
+  struct RegionTime {
+    std::string name;
+    int64_t count;
+    double seconds;
+  };
+  void set_profiling(bool on);
+  std::vector<RegionTime> profile();
   int64_t output_width() const { return tensors_[static_cast<size_t>(output_)].row_bytes / 4; }
 
  private:
@@ -132,6 +142,7 @@ class Program {
   float* floats(TensorId id, int64_t row = 0) const { return reinterpret_cast<float*>(at(id, row)); }
   int64_t width(TensorId id) const { return tensors_[static_cast<size_t>(id)].row_bytes / 4; }
 
+  std::string name_of(const Region& region) const;
   void run_rows(const Step& step, const Region& region, int thread, int threads) const;
   void run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const;
   void run_products(const Step& step, const Region& region, std::atomic<int64_t>& next, int threads) const;
@@ -146,6 +157,8 @@ class Program {
   int64_t max_tokens_, max_samples_;
   std::vector<Region> regions_;
   std::vector<int64_t> offset_;
+  bool profiling_ = false;
+  std::vector<RegionTime> times_;  // of each region
   std::unique_ptr<std::atomic<int64_t>[]> next_;  // a counter of taken work per region
   int64_t scratch_offset_ = 0, states_offset_ = 0, arena_bytes_ = 0;
   uint8_t* arena_ = nullptr;  // anonymous mapping: backed on first touch

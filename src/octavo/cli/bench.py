@@ -1,4 +1,4 @@
-"""`octavo bench latency|throughput`: measures the engine in this process and prints figures, as JSON too if asked."""
+"""`octavo bench latency|throughput|profile`: measures the engine in this process and prints figures, as JSON too if asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from octavo.config.schema import EngineConfig
 from octavo.errors import ConfigError
 from octavo.units import parse_int
 
-KINDS = {"latency": "seconds to answer one batch", "throughput": "tokens a second over many requests"}
+KINDS = {
+    "latency": "seconds to answer one batch",
+    "throughput": "tokens a second over many requests",
+    "profile": "time of one step, operation by operation",
+}
 
 
 def bench_main(argv: Sequence[str]) -> int:
@@ -25,8 +29,8 @@ def bench_main(argv: Sequence[str]) -> int:
         print("usage: octavo bench KIND [FLAGS]\n\n" + "\n".join(f"  {kind:<12} {text}" for kind, text in KINDS.items()))
         return 0 if argv else 2
     if argv[0] not in KINDS:
-        raise ConfigError(f"there is no bench {argv[0]!r}{did_you_mean(argv[0], KINDS)}; there are {' and '.join(KINDS)}")
-    return {"latency": _latency, "throughput": _throughput}[argv[0]](argv[1:])
+        raise ConfigError(f"there is no bench {argv[0]!r}{did_you_mean(argv[0], KINDS)}; there are {', '.join(KINDS)}")
+    return {"latency": _latency, "throughput": _throughput, "profile": _profile}[argv[0]](argv[1:])
 
 
 def _latency(argv: Sequence[str]) -> int:
@@ -69,6 +73,34 @@ def _throughput(argv: Sequence[str]) -> int:
         f"{result['output_tokens_per_second']:.2f} output tokens/s"
     )
     _write_json(args.output_json, result)
+    return 0
+
+
+def _profile(argv: Sequence[str]) -> int:
+    parser = FlagParser("octavo bench profile", f"Measure the {KINDS['profile']}.", ENGINE_GROUPS, usage="octavo bench profile [FLAGS]")
+    parser.add_argument("--rows", type=flag_type(_positive), default=1, metavar="N", help="requests in the step [1]")
+    parser.add_argument("--query-len", type=flag_type(_positive), default=1, metavar="N", help="tokens of each (1: decode) [1]")
+    parser.add_argument("--context-len", type=flag_type(parse_int), default=256, metavar="N", help="tokens behind each [256]")
+    parser.add_argument("--num-iters", type=flag_type(_positive), default=50, metavar="N", help="steps measured [50]")
+    parser.add_argument("--output-json", metavar="FILE", help="write the figures there")
+    args = parser.parse(argv)
+
+    from octavo.bench.profile import StepShape, profile_step
+
+    shape = StepShape(args.rows, args.query_len, args.context_len)
+    parts = profile_step(resolve(parser.given(args)).engine, shape, args.num_iters)
+    total = sum(part.seconds for part in parts)
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("part of the step", "times", "ms", "share", "", title=f"{shape.rows} x {shape.query} tokens, {shape.context} behind each")
+    for part in parts:
+        share = part.seconds / total
+        table.add_row(part.name, str(part.count), f"{part.seconds * 1e3:.3f}", f"{share:.1%}", "█" * round(40 * share))
+    table.add_row("all", "", f"{total * 1e3:.3f}", f"{shape.rows * shape.query / total:,.0f} tok/s", "")
+    Console().print(table)
+    _write_json(args.output_json, {"parts": [dataclasses.asdict(part) for part in parts], "seconds": total})
     return 0
 
 

@@ -18,6 +18,26 @@ from octavo.specs import KVSpec, RawTensor
 FloatArray = npt.NDArray[np.float32]
 
 
+class NativeForward:
+    """A compiled forward pass: one call of C++ a step. `profile` says where its time goes."""
+
+    def __init__(self, program: _native.Program) -> None:
+        self._program = program
+
+    def __call__(self, batch: Batch) -> FloatArray:
+        return self._program.run(*arrays_of(batch))
+
+    def profile(self, batch: Batch, repeats: int) -> list[tuple[str, int, float]]:
+        """Return (regions of this name in a step, seconds of all of them in a step) by name, over `repeats` runs of `batch`."""
+        self(batch)
+        self._program.set_profiling(True)
+        for _ in range(repeats):
+            self(batch)
+        times = self._program.profile()
+        self._program.set_profiling(False)
+        return [(name, count // repeats, seconds / repeats) for name, count, seconds in times]
+
+
 class NativeBackend:
     """See `octavo.ops.interface.Backend`. Raises ConfigError for an ISA that this CPU does not have.
 
@@ -67,12 +87,7 @@ class NativeBackend:
 
     def compile(self, model: Model, kv: KVCache, max_tokens: int, max_rows: int) -> Forward:
         builder, output = lower(record(model, kv.spec))
-        program = builder.build(self._device, memory_of(kv), output, max_tokens, max_rows)
-
-        def forward(batch: Batch) -> FloatArray:
-            return program.run(*arrays_of(batch))
-
-        return forward
+        return NativeForward(builder.build(self._device, memory_of(kv), output, max_tokens, max_rows))
 
     def activation_bytes(self, model: Model, kv_spec: KVSpec, max_tokens: int, max_rows: int) -> int:
         builder, output = lower(record(model, kv_spec))

@@ -1,0 +1,72 @@
+"""Where a step's time goes: the compiled forward region by region, then sampling and everything around them.
+
+The step is made up: `rows` requests, each with `context` tokens behind it and `query` tokens to compute.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from octavo.config.schema import EngineConfig
+from octavo.errors import ConfigError
+from octavo.loaders.store import resolve_model
+from octavo.ops.interface import Batch
+from octavo.params import SamplingParams
+from octavo.sampling.plan import SamplingRow, build_sampling_batch
+from octavo.units import cdiv
+from octavo.worker.runner import load_model
+
+
+@dataclass(frozen=True)
+class StepShape:
+    rows: int
+    query: int  # tokens a row
+    context: int  # tokens behind each row
+
+
+@dataclass(frozen=True)
+class Part:
+    """A share of the step: how often it runs in it, and the seconds of all its runs together."""
+
+    name: str
+    count: int
+    seconds: float
+
+
+def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[Part]:
+    """Return the parts of one step, in the order of the forward pass, sampling last. Raises StartupError."""
+    loaded = load_model(config, resolve_model(config.model.model))
+    kv_spec = loaded.spec.kv_spec()
+    blocks = cdiv(shape.context + shape.query, kv_spec.block_size)
+    kv = loaded.backend.make_kv_cache(kv_spec, 1 + shape.rows * blocks)
+    forward: Any = loaded.backend.compile(loaded.model, kv, shape.rows * shape.query, shape.rows)
+    if not hasattr(forward, "profile"):
+        raise ConfigError(f"backend {loaded.backend.name} has no compiled program to profile; use native")
+    batch = _batch(shape, blocks, kv_spec.block_size)
+    parts = [Part(name, count, seconds) for name, count, seconds in forward.profile(batch, repeats)]
+    params = SamplingParams(temperature=0.0, seed=0)
+    sampling = build_sampling_batch([SamplingRow(params, (), [1], 1, loaded.spec.vocab_size) for _ in range(shape.rows)])
+    logits = forward(batch)
+    began = time.perf_counter()
+    for _ in range(repeats):
+        loaded.backend.sample(logits, sampling)
+    return [*parts, Part("sample (greedy)", 1, (time.perf_counter() - began) / repeats)]
+
+
+def _batch(shape: StepShape, blocks: int, block_size: int) -> Batch:
+    positions = np.arange(shape.context, shape.context + shape.query, dtype=np.int32)
+    table = 1 + np.arange(shape.rows * blocks, dtype=np.int32).reshape(shape.rows, blocks)
+    slots = table[:, positions // block_size].astype(np.int64) * block_size + positions % block_size
+    return Batch(
+        token_ids=np.arange(1000, 1000 + shape.rows * shape.query, dtype=np.int32),
+        positions=np.tile(positions, shape.rows),
+        query_start=np.arange(0, (shape.rows + 1) * shape.query, shape.query, dtype=np.int32),
+        context_len=np.full(shape.rows, shape.context + shape.query, np.int32),
+        block_table=table,
+        slot_mapping=slots.reshape(-1),
+        sample_rows=np.arange(shape.query - 1, shape.rows * shape.query, shape.query, dtype=np.int32),
+    )
