@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-#include "octavo/thread_pool.h"
-
 namespace octavo {
 
-AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t group, int64_t window, int threads) : group_size_(group), window_(window) {
+AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t group, int64_t window, int threads) : group_size_(group), window_(window), kv_heads_(kv.num_kv_heads) {
   const int64_t rows_per_group = std::max<int64_t>(1, kMaxVectors / group);
   for (int64_t r = 0; r < batch.num_rows; ++r) {
     for (int64_t token = batch.query_start[r]; token < batch.query_start[r + 1]; token += rows_per_group) {
@@ -52,30 +50,22 @@ int64_t AttentionPlan::states_offset(const KvCache& kv, const Group& group, cons
   return group.states + rows.kv_head * segments * rows.rows * group_size_ * attention_state_floats(kv.head_dim);
 }
 
-void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, std::atomic<int64_t>& next, uint8_t* scratch,
-                         float* states) const {
-  const int64_t count = static_cast<int64_t>(pieces_.size()) * kv.num_kv_heads;
-  for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
-    const Piece& piece = pieces_[static_cast<size_t>(i / kv.num_kv_heads)];
-    const Group& group = groups_[piece.group];
-    const AttentionRows rows = rows_of(kv, group, layer, i % kv.num_kv_heads);
-    if (piece.segment == kWhole) {
-      kernels.attention(kv, rows, layer.out + group.token * rows.ldq, rows.ldq, scratch);
-    } else {
-      const int64_t set = rows.rows * group_size_ * attention_state_floats(kv.head_dim);
-      kernels.attention_segment(kv, rows, piece.segment, states + states_offset(kv, group, rows) + (piece.segment - rows.first_segment()) * set, scratch);
-    }
+void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, float* states) const {
+  const Piece& part = pieces_[static_cast<size_t>(piece / kv_heads_)];
+  const Group& group = groups_[part.group];
+  const AttentionRows rows = rows_of(kv, group, layer, piece % kv_heads_);
+  if (part.segment == kWhole) {
+    kernels.attention(kv, rows, layer.out + group.token * rows.ldq, rows.ldq, scratch);
+  } else {
+    const int64_t set = rows.rows * group_size_ * attention_state_floats(kv.head_dim);
+    kernels.attention_segment(kv, rows, part.segment, states + states_offset(kv, group, rows) + (part.segment - rows.first_segment()) * set, scratch);
   }
 }
 
-void AttentionPlan::fold(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int thread, int threads, uint8_t* scratch,
-                         const float* states) const {
-  const Range share = share_of(static_cast<int64_t>(split_.size()) * kv.num_kv_heads, thread, threads);
-  for (int64_t i = share.begin; i < share.end; ++i) {
-    const Group& group = groups_[split_[static_cast<size_t>(i / kv.num_kv_heads)]];
-    const AttentionRows rows = rows_of(kv, group, layer, i % kv.num_kv_heads);
-    kernels.attention_fold(kv, rows, states + states_offset(kv, group, rows), layer.out + group.token * rows.ldq, rows.ldq, scratch);
-  }
+void AttentionPlan::fold(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, const float* states) const {
+  const Group& group = groups_[split_[static_cast<size_t>(piece / kv_heads_)]];
+  const AttentionRows rows = rows_of(kv, group, layer, piece % kv_heads_);
+  kernels.attention_fold(kv, rows, states + states_offset(kv, group, rows), layer.out + group.token * rows.ldq, rows.ldq, scratch);
 }
 
 }  // namespace octavo

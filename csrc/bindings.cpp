@@ -63,7 +63,7 @@ Format format_of(const std::string& label) {
 }
 
 Isa isa_of(const std::string& name) {
-  for (const Isa isa : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
+  for (const Isa isa : kIsas) {
     if (isa_available(isa) && name == kernel_table(isa).isa) return isa;
   }
   throw std::invalid_argument("this CPU has no instruction set " + name);
@@ -286,7 +286,7 @@ void sample(Sampler& sampler, const Matrix& logits, const Floats& temperature, c
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> names;
-  for (const Isa isa : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
+  for (const Isa isa : kIsas) {
     if (isa_available(isa)) names.emplace_back(kernel_table(isa).isa);
   }
   return names;

@@ -1,6 +1,5 @@
 #include "octavo/eager.h"
 
-#include <atomic>
 #include <vector>
 
 #include "octavo/attention_plan.h"
@@ -8,13 +7,11 @@
 namespace octavo::eager {
 namespace {
 
-// Calls f(first row, number of rows) for each thread's share.
+// Calls f(first row, number of rows) for pieces of the rows.
 template <class F>
 void share_rows(Device& device, int64_t rows, F&& f) {
-  device.pool.run([&](int thread, int threads) {
-    const Range share = share_of(rows, thread, threads);
-    if (share.begin < share.end) f(share.begin, share.end - share.begin);
-  });
+  const Cut cut = Cut::of(rows, 4 * device.pool.size());
+  device.pool.for_each(cut.pieces, [&](int64_t i, int) { f(cut.begin(i), cut.begin(i + 1) - cut.begin(i)); });
 }
 
 }  // namespace
@@ -31,14 +28,12 @@ void rms_norm(Device& device, const float* x, int64_t rows, int64_t groups, int6
 void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, const float* bias, float* out) {
   const auto act_bytes = static_cast<int64_t>(act_row_bytes(weight.act, weight.k));
   std::vector<uint8_t> act(static_cast<size_t>(rows * act_bytes));
-  device.pool.run([&](int thread, int threads) {
-    const Range share = share_of(rows, thread, threads);
-    device.kernels.prepare_act(weight.act, x + share.begin * weight.k, weight.k, share.end - share.begin, weight.k, act.data() + share.begin * act_bytes);
-    device.pool.barrier();
-    const Range panels = share_of(weight.panels(), thread, threads);
-    if (rows > 0 && panels.begin < panels.end) {
-      device.kernels.linear(weight, act.data(), rows, bias, nullptr, out, weight.n, panels.begin, panels.end);
-    }
+  share_rows(device, rows, [&](int64_t r, int64_t n) {
+    device.kernels.prepare_act(weight.act, x + r * weight.k, weight.k, n, weight.k, act.data() + r * act_bytes);
+  });
+  if (rows == 0) return;
+  share_rows(device, weight.panels(), [&](int64_t p, int64_t n) {
+    device.kernels.linear(weight, act.data(), rows, bias, nullptr, out, weight.n, p, p + n);
   });
 }
 
@@ -64,14 +59,11 @@ void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& ba
   const AttentionPlan::Layer work{layer, q, out, scale};
   std::vector<uint8_t> scratch(static_cast<size_t>(threads * kAttentionScratchBytes));
   std::vector<float> states(plan.is_split() ? kSplitBytes / 4 : 0);
-  std::atomic<int64_t> next{0};
-  device.pool.run([&](int thread, int count) {
-    uint8_t* own = scratch.data() + thread * kAttentionScratchBytes;
-    plan.work(device.kernels, kv, work, next, own, states.data());
-    if (plan.is_split()) {
-      device.pool.barrier();
-      plan.fold(device.kernels, kv, work, thread, count, own, states.data());
-    }
+  device.pool.for_each(plan.num_pieces(), [&](int64_t i, int thread) {
+    plan.work(device.kernels, kv, work, i, scratch.data() + thread * kAttentionScratchBytes, states.data());
+  });
+  device.pool.for_each(plan.num_folds(), [&](int64_t i, int thread) {
+    plan.fold(device.kernels, kv, work, i, scratch.data() + thread * kAttentionScratchBytes, states.data());
   });
 }
 
@@ -82,9 +74,9 @@ void gated(Device& device, Activation activation, const float* gate, const float
 }
 
 void add(Device& device, const float* x, const float* y, int64_t count, float* out) {
-  device.pool.run([&](int thread, int threads) {
-    const Range share = share_of(count, thread, threads, kTile);
-    device.kernels.add(x + share.begin, y + share.begin, share.end - share.begin, out + share.begin);
+  const Cut cut = Cut::of(count, 4 * device.pool.size(), 4096);
+  device.pool.for_each(cut.pieces, [&](int64_t i, int) {
+    device.kernels.add(x + cut.begin(i), y + cut.begin(i), cut.begin(i + 1) - cut.begin(i), out + cut.begin(i));
   });
 }
 

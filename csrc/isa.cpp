@@ -70,8 +70,11 @@ bool isa_available(Isa isa) {
 }
 
 Isa best_isa() {
-  if (isa_available(Isa::Avx512)) return Isa::Avx512;
-  return isa_available(Isa::Avx2) ? Isa::Avx2 : Isa::Portable;
+  Isa best = Isa::Portable;
+  for (const Isa isa : kIsas) {
+    if (isa_available(isa)) best = isa;
+  }
+  return best;
 }
 
 const KernelTable& kernel_table(Isa isa) {

@@ -193,9 +193,9 @@ PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src
   PackedMatrix matrix{format, act_kind(format), n, k, bytes_of_panel(format, k), 0, nullptr};
   matrix.num_bytes = static_cast<size_t>(product(matrix.panel_bytes, n / kPanel + (n % kPanel != 0)));
   matrix.data = allocate(matrix.num_bytes);
-  pool.run([&](int thread, int threads) {
-    const Range share = share_of(matrix.panels(), thread, threads);
-    for (int64_t p = share.begin; p < share.end; ++p) {
+  const Cut cut = Cut::of(matrix.panels(), 4 * pool.size());
+  pool.for_each(cut.pieces, [&](int64_t piece, int) {
+    for (int64_t p = cut.begin(piece); p < cut.begin(piece + 1); ++p) {
       uint8_t* panel = matrix.data.get() + p * matrix.panel_bytes;
       const int64_t rows = n - p * kPanel < kPanel ? n - p * kPanel : kPanel;
       if (rows < kPanel || (format == Format::BF16 && k % 2)) std::memset(panel, 0, static_cast<size_t>(matrix.panel_bytes));

@@ -9,12 +9,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "octavo/attention_plan.h"
-
 namespace octavo {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 16;  // of a thread's rows, through all operations of a region
+constexpr int64_t kRowsAtOnce = 16;  // the most rows of a piece
+constexpr int64_t kPiecesPerThread = 8;
 
 void must(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(std::string("program: ") + message);
@@ -131,7 +130,7 @@ Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor>
   must(checker.is_written(output_) && tensors_[static_cast<size_t>(output_)].rows == RowSpace::Samples, "the output must be a tensor of samples");
 
   regions_ = cut_regions(tensors_, operations_);
-  next_ = std::make_unique<std::atomic<int64_t>[]>(regions_.size());
+  stages_ = std::make_unique<Stages[]>(regions_.size());
   ArenaLayout layout = lay_out(tensors_, operations_, regions_, output_, max_tokens, max_samples);
   offset_ = std::move(layout.offset);
   scratch_offset_ = layout.bytes + 64;  // kernels may read a line past a row's end
@@ -164,24 +163,35 @@ const float* Program::run(const Batch& batch) {
       }
     }
   }
-  for (size_t i = 0; i < regions_.size(); ++i) next_[i].store(0, std::memory_order_relaxed);
+  const int64_t most = kPiecesPerThread * device_->pool.size();
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    const Region& region = regions_[i];
+    Stages& stages = stages_[i];
+    if (region.kind == Region::Kind::Attention) {
+      const AttentionPlan& plan = plan_of(step, region);
+      stages.work.reset(plan.num_pieces());
+      stages.fold.reset(plan.num_folds());
+    } else {
+      const int64_t rows = step.count(region.rows);
+      stages.cut = region.kind == Region::Kind::Rows ? Cut::of(rows, most, 1, kRowsAtOnce) : Cut::of(rows > 0 ? panels_of(region) : 0, most);
+      stages.work.reset(stages.cut.pieces);
+    }
+  }
   using Clock = std::chrono::steady_clock;
   auto began = Clock::now();
-  device_->pool.run([&](int thread, int threads) {
+  device_->pool.run([&](int thread) {
     for (size_t i = 0; i < regions_.size(); ++i) {
-      if (i > 0) {
-        device_->pool.barrier();
-        if (profiling_ && thread == 0) began = add_time(times_[i - 1], began);
-      }
       const Region& region = regions_[i];
+      Stages& stages = stages_[i];
+      const Cut& cut = stages.cut;
       switch (region.kind) {
-        case Region::Kind::Rows: run_rows(step, region, thread, threads); break;
-        case Region::Kind::Products: run_products(step, region, next_[i], threads); break;
-        case Region::Kind::Attention: run_attention(step, std::get<AttentionOp>(operations_[region.begin]), next_[i], thread, threads); break;
+        case Region::Kind::Rows: stages.work.work([&](int64_t piece) { run_rows(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
+        case Region::Kind::Products: stages.work.work([&](int64_t piece) { run_products(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
+        case Region::Kind::Attention: run_attention(step, region, stages, thread); break;
       }
+      if (profiling_ && thread == 0) began = add_time(times_[i], began);
     }
   });
-  if (profiling_) add_time(times_.back(), began);
   return floats(output_);
 }
 
@@ -220,12 +230,8 @@ std::string Program::name_of(const Region& region) const {
   return name;
 }
 
-void Program::run_rows(const Step& step, const Region& region, int thread, int threads) const {
-  const Range share = share_of(step.count(region.rows), thread, threads);
-  for (int64_t begin = share.begin; begin < share.end; begin += kRowsAtOnce) {
-    const int64_t end = std::min(begin + kRowsAtOnce, share.end);
-    for (size_t i = region.begin; i < region.end; ++i) run_row_operation(step, operations_[i], begin, end);
-  }
+void Program::run_rows(const Step& step, const Region& region, int64_t begin, int64_t end) const {
+  for (size_t i = region.begin; i < region.end; ++i) run_row_operation(step, operations_[i], begin, end);
 }
 
 void Program::run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const {
@@ -260,36 +266,38 @@ void Program::run_row_operation(const Step& step, const Operation& operation, in
   }
 }
 
-void Program::run_products(const Step& step, const Region& region, std::atomic<int64_t>& next, int threads) const {
+int64_t Program::panels_of(const Region& region) const {
   int64_t panels = 0;
   for (size_t i = region.begin; i < region.end; ++i) panels += std::get<LinearOp>(operations_[i]).weight->panels();
-  const int64_t piece = std::max<int64_t>(1, panels / (8 * threads));
-  for (int64_t begin; (begin = next.fetch_add(piece, std::memory_order_relaxed)) < panels;) {
-    const int64_t end = std::min(begin + piece, panels);
-    int64_t base = 0;  // first panel of an operation, among the panels of all
-    for (size_t i = region.begin; i < region.end; ++i) {
-      const auto& op = std::get<LinearOp>(operations_[i]);
-      const int64_t from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, op.weight->panels());
-      const int64_t rows = step.count(tensors_[static_cast<size_t>(op.out)].rows);
-      if (from < to && rows > 0) {
-        device_->kernels.linear(*op.weight, at(op.act, 0), rows, op.bias == nullptr ? nullptr : op.bias->data(),
-                                op.residual == kNone ? nullptr : floats(op.residual), floats(op.out), width(op.out), from, to);
-      }
-      base += op.weight->panels();
+  return panels;
+}
+
+void Program::run_products(const Step& step, const Region& region, int64_t begin, int64_t end) const {
+  int64_t base = 0;  // first panel of an operation, among the panels of all
+  for (size_t i = region.begin; i < region.end; ++i) {
+    const auto& op = std::get<LinearOp>(operations_[i]);
+    const int64_t from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, op.weight->panels());
+    if (from < to) {
+      device_->kernels.linear(*op.weight, at(op.act, 0), step.count(region.rows), op.bias == nullptr ? nullptr : op.bias->data(),
+                              op.residual == kNone ? nullptr : floats(op.residual), floats(op.out), width(op.out), from, to);
     }
+    base += op.weight->panels();
   }
 }
 
-void Program::run_attention(const Step& step, const AttentionOp& op, std::atomic<int64_t>& next, int thread, int threads) const {
-  const AttentionPlan& plan = *step.plan_of(width(op.q) / (kv_.num_kv_heads * kv_.head_dim), op.window);
+const AttentionPlan& Program::plan_of(const Step& step, const Region& region) const {
+  const auto& op = std::get<AttentionOp>(operations_[region.begin]);
+  return *step.plan_of(width(op.q) / (kv_.num_kv_heads * kv_.head_dim), op.window);
+}
+
+void Program::run_attention(const Step& step, const Region& region, Stages& stages, int thread) const {
+  const auto& op = std::get<AttentionOp>(operations_[region.begin]);
+  const AttentionPlan& plan = plan_of(step, region);
   const AttentionPlan::Layer layer{op.layer, floats(op.q), floats(op.out), op.scale};
   uint8_t* scratch = arena_ + scratch_offset_ + thread * kAttentionScratchBytes;
   auto* states = reinterpret_cast<float*>(arena_ + states_offset_);
-  plan.work(device_->kernels, kv_, layer, next, scratch, states);
-  if (plan.is_split()) {
-    device_->pool.barrier();
-    plan.fold(device_->kernels, kv_, layer, thread, threads, scratch, states);
-  }
+  stages.work.work([&](int64_t piece) { plan.work(device_->kernels, kv_, layer, piece, scratch, states); });
+  if (plan.is_split()) stages.fold.work([&](int64_t piece) { plan.fold(device_->kernels, kv_, layer, piece, scratch, states); });
 }
 
 }  // namespace octavo

@@ -1,7 +1,6 @@
 #include "octavo/sampler.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -275,11 +274,8 @@ Sampler::~Sampler() = default;
 void Sampler::sample(const float* logits, int64_t rows, int64_t vocab, const SamplingBatch& how, const Sampled& result) {
   std::lock_guard one_caller(callers_);
   for (SamplerScratch& scratch : scratch_) scratch.reserve(vocab);
-  std::atomic<int64_t> next{0};
-  device_->pool.run([&](int thread, int) {
-    for (int64_t row; (row = next.fetch_add(1, std::memory_order_relaxed)) < rows;) {
-      RowSampler(device_->kernels, scratch_[static_cast<size_t>(thread)], logits + row * vocab, vocab, how, row).sample(result);
-    }
+  device_->pool.for_each(rows, [&](int64_t row, int thread) {
+    RowSampler(device_->kernels, scratch_[static_cast<size_t>(thread)], logits + row * vocab, vocab, how, row).sample(result);
   });
 }
 

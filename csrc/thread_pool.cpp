@@ -36,53 +36,52 @@ void wait_while(const std::atomic<T>& value, T old) {
   value.wait(old, std::memory_order_acquire);
 }
 
+constexpr uint32_t kEpoch = 1u << 12;  // of the door: below it the workers inside
+
+uint32_t epoch_of(uint32_t door) { return door / kEpoch; }
+uint32_t inside(uint32_t door) { return door % kEpoch; }
+bool is_open(uint32_t door) { return epoch_of(door) % 2 == 1; }
+
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads) : num_threads_(std::max(1, num_threads)) {
+void Stage::wait() const {
+  for (int32_t left; (left = left_.load(std::memory_order_acquire)) != 0;) wait_while(left_, left);
+}
+
+ThreadPool::ThreadPool(int num_threads) : num_threads_(std::clamp(num_threads, 1, static_cast<int>(kEpoch) - 1)) {
   for (int i = 1; i < num_threads_; ++i) threads_.emplace_back([this, i] { worker(i); });
 }
 
 ThreadPool::~ThreadPool() {
   stop_ = true;
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  door_.fetch_add(2 * kEpoch, std::memory_order_release);
+  door_.notify_all();
   for (auto& thread : threads_) thread.join();
 }
 
 void ThreadPool::run_erased(Task task, void* context) {
   std::lock_guard one_caller(callers_);
-  if (num_threads_ == 1) {
-    task(context, 0, 1);
-    return;
-  }
   task_ = task;
   context_ = context;
-  working_.store(num_threads_ - 1, std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
-  task(context, 0, num_threads_);
-  for (int left; (left = working_.load(std::memory_order_acquire)) != 0;) wait_while(working_, left);
+  door_.fetch_add(kEpoch, std::memory_order_release);
+  door_.notify_all();
+  task(context, 0);
+  door_.fetch_add(kEpoch, std::memory_order_acq_rel);  // who has not come by now need not
+  for (uint32_t door; inside(door = door_.load(std::memory_order_acquire)) != 0;) wait_while(door_, door);
 }
 
 void ThreadPool::worker(int thread) {
   for (uint32_t seen = 0;;) {
-    wait_while(generation_, seen);
-    ++seen;
+    uint32_t door = door_.load(std::memory_order_acquire);
     if (stop_) return;
-    task_(context_, thread, num_threads_);
-    if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) working_.notify_one();
-  }
-}
-
-void ThreadPool::barrier() {
-  if (num_threads_ == 1) return;
-  const uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    phase_.notify_all();
-  } else {
-    wait_while(phase_, phase);
+    if (!is_open(door) || epoch_of(door) == seen) {
+      wait_while(door_, door);
+      continue;
+    }
+    if (!door_.compare_exchange_weak(door, door + 1, std::memory_order_acq_rel)) continue;
+    seen = epoch_of(door);
+    task_(context_, thread);
+    if (inside(door_.fetch_sub(1, std::memory_order_acq_rel)) == 1) door_.notify_all();
   }
 }
 

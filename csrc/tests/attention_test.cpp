@@ -160,7 +160,7 @@ class AttentionCase {
 
 int main() {
   constexpr int64_t all = std::numeric_limits<int64_t>::max();
-  for (Isa isa : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
+  for (Isa isa : kIsas) {
     if (!isa_available(isa)) continue;
     for (KvType type : {KvType::F16, KvType::BF16, KvType::F32}) {
       for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32},

@@ -57,15 +57,22 @@ Speed measure(const KernelTable& kernels, const std::vector<const PackedMatrix*>
   double total = 0;
   while (times.size() < 3 || (total < 1.0 && times.size() < 40)) {
     const auto start = std::chrono::steady_clock::now();
-    pool.run([&](int thread, int threads) {
-      for (const auto* w : matrices) {
-        const Range own = share_of(rows, thread, threads);
-        const int64_t stride = static_cast<int64_t>(act_row_bytes(w->act, w->k));
-        kernels.prepare_act(w->act, x.data() + own.begin * w->k, w->k, own.end - own.begin, w->k, act + own.begin * stride);
-        pool.barrier();
-        const Range panels = share_of(w->panels(), thread, threads);
-        kernels.linear(*w, act, rows, nullptr, nullptr, out.data(), w->n, panels.begin, panels.end);
-        pool.barrier();
+    const Cut own = Cut::of(rows, 4 * pool.size());
+    std::vector<Stage> prepare(matrices.size()), multiply(matrices.size());
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      prepare[i].reset(own.pieces);
+      multiply[i].reset(Cut::of(matrices[i]->panels(), 8 * pool.size()).pieces);
+    }
+    pool.run([&](int) {
+      for (size_t i = 0; i < matrices.size(); ++i) {
+        const PackedMatrix& w = *matrices[i];
+        const int64_t stride = static_cast<int64_t>(act_row_bytes(w.act, w.k));
+        prepare[i].work([&](int64_t p) {
+          const int64_t row = own.begin(p);
+          kernels.prepare_act(w.act, x.data() + row * w.k, w.k, own.begin(p + 1) - row, w.k, act + row * stride);
+        });
+        const Cut panels = Cut::of(w.panels(), 8 * pool.size());
+        multiply[i].work([&](int64_t p) { kernels.linear(w, act, rows, nullptr, nullptr, out.data(), w.n, panels.begin(p), panels.begin(p + 1)); });
       }
     });
     times.push_back(seconds_since(start));
@@ -84,7 +91,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i <= static_cast<int>(Format::Q6_K); ++i) {
     if (argc > 1 && std::strcmp(argv[1], format_info(static_cast<Format>(i)).label) == 0) format = static_cast<Format>(i);
   }
-  for (Isa candidate : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
+  for (Isa candidate : kIsas) {
     if (argc > 2 && isa_available(candidate) && std::strcmp(argv[2], kernel_table(candidate).isa) == 0) isa = candidate;
   }
   const KernelTable& kernels = kernel_table(isa);

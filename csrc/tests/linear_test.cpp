@@ -248,7 +248,7 @@ void check_refusals(ThreadPool& pool) {
 int main() {
   ThreadPool pool(2);
   check_refusals(pool);
-  for (Isa isa : {Isa::Portable, Isa::Avx2, Isa::Avx512}) {
+  for (Isa isa : kIsas) {
     if (!isa_available(isa)) continue;
     const KernelTable& kernels = kernel_table(isa);
     check_prepare(kernels);

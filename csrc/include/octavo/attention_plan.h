@@ -2,7 +2,6 @@
 // serves all layers of a step. Pieces are taken dynamically, dear ones first; how they are cut changes no bit (kernels.h).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -26,13 +25,14 @@ class AttentionPlan {
     float scale;
   };
 
-  // Takes pieces until none is left; `next` starts at 0 and is shared by the threads. scratch: kAttentionScratchBytes of
-  // this thread; states: kSplitBytes, shared.
-  void work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, std::atomic<int64_t>& next, uint8_t* scratch, float* states) const;
+  // Does one of the pieces. scratch: kAttentionScratchBytes of this thread; states: kSplitBytes, shared.
+  int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()) * kv_heads_; }
+  void work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, float* states) const;
 
-  // Whether fold() must follow, once all threads are through work().
+  // Once all pieces are done: puts one of the contexts that were split together.
+  int64_t num_folds() const { return static_cast<int64_t>(split_.size()) * kv_heads_; }
   bool is_split() const { return !split_.empty(); }
-  void fold(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int thread, int threads, uint8_t* scratch, const float* states) const;
+  void fold(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, const float* states) const;
 
  private:
   struct Group {      // consecutive query rows of one request
@@ -51,7 +51,7 @@ class AttentionPlan {
   AttentionRows rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t kv_head) const;
   int64_t states_offset(const KvCache& kv, const Group& group, const AttentionRows& rows) const;
 
-  int64_t group_size_, window_;
+  int64_t group_size_, window_, kv_heads_;
   std::vector<Group> groups_;
   std::vector<Piece> pieces_;
   std::vector<size_t> split_;

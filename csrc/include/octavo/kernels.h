@@ -97,6 +97,7 @@ struct KernelTable {
 };
 
 enum class Isa : uint8_t { Portable, Avx2, Avx512 };
+constexpr Isa kIsas[] = {Isa::Portable, Isa::Avx2, Isa::Avx512};  // from the narrowest to the widest
 
 bool isa_available(Isa isa);
 Isa best_isa();

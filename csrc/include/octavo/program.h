@@ -1,16 +1,15 @@
 // A recorded forward pass as one call: operations over an arena, run by all threads of the pool inside one ThreadPool::run.
 //
-// Operations are grouped into regions, with a barrier between two regions and none inside one:
-//   rows       operations in which a row of the result reads the same row of the operands: each thread has its rows and
-//              takes a few at a time through all operations, so what one writes the next finds in the cache;
-//   products   linear operations that do not read each other's results: panels of all of them, taken dynamically;
+// Operations are grouped into regions, each a Stage of pieces (attention over split contexts: two):
+//   rows       operations in which a row of the result reads the same row of the operands: a piece is a few rows, taken
+//              through all operations, so what one writes the next finds in the cache;
+//   products   linear operations that do not read each other's results: a piece is some panels of all of them;
 //   attention  see attention_plan.h.
 //
 // Tensors are numbered by the caller. A tensor lives in the arena from its writer to its last reader; a place is taken over
-// where an operation may work in place, else only after a barrier.
+// where an operation may work in place, else only in a later region.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "octavo/attention_plan.h"
 #include "octavo/batch.h"
 #include "octavo/device.h"
 #include "octavo/rotary.h"
@@ -124,7 +124,7 @@ class Program {
   // Returns the output [num_samples, width], valid until the next call. Calls from several threads queue. Throws std::invalid_argument
   // for a batch that check_batch refuses, ids out of the vocabulary, or more tokens or samples than the program takes.
   const float* run(const Batch& batch);
-  // Where the time goes: while profiling, each run adds the seconds of its regions, from barrier to barrier, to those of
+  // Where the time goes: while profiling, each run adds the seconds of its regions, each until its last piece is done, to those of
   // regions of the same name ("rms_norm prepare", "linear q4_1 576x576 576x192", "attention").
   struct RegionTime {
     std::string name;
@@ -137,16 +137,22 @@ class Program {
 
  private:
   struct Step;
+  struct Stages {
+    Cut cut{};         // rows or panels; unused by attention
+    Stage work, fold;  // fold: of split contexts
+  };
 
   uint8_t* at(TensorId id, int64_t row) const;
   float* floats(TensorId id, int64_t row = 0) const { return reinterpret_cast<float*>(at(id, row)); }
   int64_t width(TensorId id) const { return tensors_[static_cast<size_t>(id)].row_bytes / 4; }
 
   std::string name_of(const Region& region) const;
-  void run_rows(const Step& step, const Region& region, int thread, int threads) const;
+  void run_rows(const Step& step, const Region& region, int64_t begin, int64_t end) const;
   void run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const;
-  void run_products(const Step& step, const Region& region, std::atomic<int64_t>& next, int threads) const;
-  void run_attention(const Step& step, const AttentionOp& op, std::atomic<int64_t>& next, int thread, int threads) const;
+  void run_products(const Step& step, const Region& region, int64_t begin, int64_t end) const;
+  int64_t panels_of(const Region& region) const;
+  const AttentionPlan& plan_of(const Step& step, const Region& region) const;
+  void run_attention(const Step& step, const Region& region, Stages& stages, int thread) const;
 
   std::shared_ptr<Device> device_;
   std::mutex callers_;
@@ -159,7 +165,7 @@ class Program {
   std::vector<int64_t> offset_;
   bool profiling_ = false;
   std::vector<RegionTime> times_;  // of each region
-  std::unique_ptr<std::atomic<int64_t>[]> next_;  // a counter of taken work per region
+  std::unique_ptr<Stages[]> stages_;  // of each region
   int64_t scratch_offset_ = 0, states_offset_ = 0, arena_bytes_ = 0;
   uint8_t* arena_ = nullptr;  // anonymous mapping: backed on first touch
 };

@@ -1,7 +1,9 @@
-// Threads that work on one thing at a time: run(f) calls f(thread, num_threads) on all of them, the caller being thread 0,
-// and returns when all have. Inside, barrier() lines them up. Waiting threads spin for a while, then sleep.
+// Threads that share work. ThreadPool::run(f) calls f(thread) on the caller (thread 0) and on every worker that comes in time;
+// inside, work is cut into stages of pieces, and whoever is there takes the next piece. A stage ends when its pieces are done, not
+// when all threads have come: one that the system has put aside holds nobody up, unless it was put aside inside a piece.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -9,6 +11,36 @@
 #include <vector>
 
 namespace octavo {
+
+// Pieces 0 .. count - 1, each taken once.
+class Stage {
+ public:
+  explicit Stage(int64_t count = 0) { reset(count); }
+
+  // Between runs only.
+  void reset(int64_t count) {
+    count_ = count;
+    next_.store(0, std::memory_order_relaxed);
+    left_.store(static_cast<int32_t>(count), std::memory_order_relaxed);
+  }
+
+  // Takes pieces until none is left, then waits until all are done; what was written in them is then seen.
+  template <class F>
+  void work(F&& f) {
+    for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) {
+      f(i);
+      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
+    }
+    wait();
+  }
+
+ private:
+  void wait() const;
+
+  int64_t count_ = 0;
+  alignas(64) std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<int32_t> left_{0};
+};
 
 class ThreadPool {
  public:
@@ -19,17 +51,22 @@ class ThreadPool {
 
   int size() const { return num_threads_; }
 
-  // One caller at a time; calls from several threads queue. f must not throw.
+  // One caller at a time; calls from several threads queue. f must not throw, must end with a stage, and must do all of its
+  // work in stages: it may run on the caller alone.
   template <class F>
   void run(F&& f) {
-    run_erased([](void* context, int thread, int count) { (*static_cast<F*>(context))(thread, count); }, &f);
+    run_erased([](void* context, int thread) { (*static_cast<F*>(context))(thread); }, &f);
   }
 
-  // Called by every thread inside run(): returns when all have called it.
-  void barrier();
+  // Calls f(piece, thread) for the pieces 0 .. count - 1.
+  template <class F>
+  void for_each(int64_t count, F&& f) {
+    Stage stage(count);
+    run([&](int thread) { stage.work([&](int64_t i) { f(i, thread); }); });
+  }
 
  private:
-  using Task = void (*)(void* context, int thread, int count);
+  using Task = void (*)(void* context, int thread);
 
   void run_erased(Task task, void* context);
   void worker(int thread);
@@ -39,24 +76,23 @@ class ThreadPool {
   Task task_ = nullptr;
   void* context_ = nullptr;
 
-  alignas(64) std::atomic<uint32_t> generation_{0};  // bumped to start a run
-  alignas(64) std::atomic<int> working_{0};          // threads that have not ended the run
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> phase_{0};       // bumped when all have arrived
-
+  // The door of a run: the number of workers inside, and above it an epoch that is odd while workers may come in.
+  alignas(64) std::atomic<uint32_t> door_{0};
   std::atomic<bool> stop_{false};
   std::vector<std::thread> threads_;
 };
 
-// The share [begin, end) of `count` items for `thread` of `threads`, in units of `unit`.
-struct Range {
-  int64_t begin, end;
+// Consecutive items in pieces of about equal size: `pieces` of them, piece i from begin(i) to begin(i + 1).
+struct Cut {
+  int64_t count, pieces;
+
+  // At most `most` pieces, each of at least `least` items (but the last) and at most `longest`.
+  static Cut of(int64_t count, int64_t most, int64_t least = 1, int64_t longest = INT64_MAX) {
+    const int64_t size = std::min(longest, std::max(least, (count + most - 1) / most));
+    return {count, (count + size - 1) / size};
+  }
+  int64_t begin(int64_t piece) const { return count * piece / pieces; }
 };
-inline Range share_of(int64_t count, int thread, int threads, int64_t unit = 1) {
-  const int64_t units = (count + unit - 1) / unit;
-  const int64_t begin = units * thread / threads * unit, end = units * (thread + 1) / threads * unit;
-  return {begin < count ? begin : count, end < count ? end : count};
-}
 
 // CPUs that this process may use: affinity mask, cut to the cgroup's CPU quota (rounded up); at least 1.
 int usable_cpus();
