@@ -18,6 +18,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 128
 MAX_LOGIT_BIAS = 300
 MAX_LOGPROBS = 20
+MIN_REPETITION_PENALTY = 0.01  # logits are divided by it: they must stay finite
 GREEDY_TEMPERATURE = 1e-5  # below it the most likely token is taken
 
 
@@ -68,7 +69,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _bounded_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
         _bounded_int("top_k", self.top_k, -1, (1 << 31) - 1)
         _bounded_float("min_p", self.min_p, 0.0, 1.0)
-        _bounded_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        _bounded_float("repetition_penalty", self.repetition_penalty, MIN_REPETITION_PENALTY, 100.0)
         _bounded_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _bounded_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         if not isinstance(self.logit_bias, dict):

@@ -43,6 +43,7 @@ def test_what_is_made_whole_stays_so_on_the_wire():
         ("temperature", "hot"),
         ("top_k", 1 << 31),
         ("repetition_penalty", 0.0),
+        ("repetition_penalty", 1e-50),
         ("n", True),
     ],
 )
