@@ -72,8 +72,26 @@ def test_bad_framing_is_refused_in_a_second_and_the_server_goes_on(server, data,
 
 
 def test_an_upgrade_that_is_not_offered_is_ignored(server):
-    request = request_bytes("GET", "/health", None, "Upgrade: websocket").replace(b"Connection: close", b"Connection: Upgrade")
+    request = request_bytes("GET", "/health", None, "Upgrade: websocket").replace(b"Connection: close", b"Connection: Upgrade, close")
     assert status_of(server.exchange(request)) == 200
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_a_request_that_also_asks_for_http2_keeps_its_body(server, size):
+    """What Java's client sends by default."""
+    asks = ("Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA")
+    request = request_bytes("POST", "/v1/chat/completions", CHAT, *asks).replace(
+        b"Connection: close", b"Connection: Upgrade, HTTP2-Settings"
+    )
+    with server.connect() as connection:
+        for _ in range(2):
+            for begin in range(0, len(request), size):
+                connection.sendall(request[begin : begin + size])
+            answer = read_answer(connection)
+            assert status_of(answer) == 200
+            assert b'"prompt_tokens"' in answer
+        connection.sendall(request * 2)
+        assert b"HTTP/1.1 200" in read_answer(connection)
 
 
 def test_a_body_that_never_comes_is_timed_out(server, monkeypatch):
