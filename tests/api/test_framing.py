@@ -118,6 +118,17 @@ def test_a_kept_connection_answers_one_request_after_the_other(server):
             assert status_of(read_answer(connection)) == 200
 
 
+def test_many_pipelined_requests_are_many_short_heads(server):
+    request = request_bytes("GET", "/livez").replace(b"Connection: close\r\n", b"")
+    with server.connect() as connection:
+        connection.sendall(request * 4000)
+        received = connection.recv(65536)
+        while received.count(b"HTTP/1.1 200") < 4000:
+            piece = connection.recv(65536)
+            assert piece, received[-300:]
+            received += piece
+
+
 def test_pipelined_requests_that_nobody_waits_for_leave_nothing_behind(server):
     request = request_bytes("POST", "/v1/chat/completions", CHAT | {"stream": True}).replace(b"Connection: close\r\n", b"")
     with server.connect() as connection:

@@ -42,7 +42,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._refusal: Refusal | None = None
         self._in_head = True
-        self._head_bytes = 0  # of the head that is being read
+        self._head_bytes = -1  # of the head that is being read, but for the piece it began in; -1: it began in this one
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -63,7 +63,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self._refuse(self._refusal or BAD_REQUEST)
         else:
             if self._in_head:
-                self._head_bytes += len(data)
+                self._head_bytes = 0 if self._head_bytes < 0 else self._head_bytes + len(data)
                 if self._head_bytes > MAX_REQUEST_LINE + MAX_HEADER_BYTES:
                     self._refuse(LARGE_HEAD if self.headers else LONG_LINE)
 
@@ -83,7 +83,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = -1
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._refuse, SLOW_HEAD)
 
