@@ -7,6 +7,7 @@ Names and defaults are vLLM's. Bounds are ours: every field has one.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 128
 MAX_LOGIT_BIAS = 300
 MAX_LOGPROBS = 20
+MIN_REPETITION_PENALTY = 0.01  # logits are divided by it: they must stay finite
 GREEDY_TEMPERATURE = 1e-5  # below it the most likely token is taken
 
 
@@ -25,7 +27,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     `max_tokens` None means: up to the end of the context. `seed` None means: a random one, given at admission.
     `logprobs` None means none; k means the k most likely tokens beside the sampled one.
-    `logit_bias` maps token id to a value added to its logit, in [-100, 100].
+    `logit_bias` maps token id to a value added to its logit, in [-100, 100]. `stop` may be given as one string, `stop` and
+    `stop_token_ids` as lists; None stands for nothing.
     """
 
     n: int = 1
@@ -48,6 +51,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "stop", _as_tuple("stop", [self.stop] if isinstance(self.stop, str) else self.stop))
+        msgspec.structs.force_setattr(self, "stop_token_ids", _as_tuple("stop_token_ids", self.stop_token_ids))
+        msgspec.structs.force_setattr(self, "logit_bias", {} if self.logit_bias is None else self.logit_bias)
+        for name in ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidRequest(f"{name} must be true or false", code="invalid_type", param=name)
         _bounded_int("n", self.n, 1, MAX_N)
         if self.max_tokens is not None:
             _bounded_int("max_tokens", self.max_tokens, 1, 1 << 31)
@@ -58,21 +67,23 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             )
         _bounded_float("temperature", self.temperature, 0.0, 2.0)
         _bounded_float("top_p", self.top_p, 0.0, 1.0, low_open=True)
-        _bounded_int("top_k", self.top_k, -1, 1 << 31)
+        _bounded_int("top_k", self.top_k, -1, (1 << 31) - 1)
         _bounded_float("min_p", self.min_p, 0.0, 1.0)
-        _bounded_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        _bounded_float("repetition_penalty", self.repetition_penalty, MIN_REPETITION_PENALTY, 100.0)
         _bounded_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _bounded_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        if not isinstance(self.logit_bias, dict):
+            raise InvalidRequest("logit_bias must map token ids to numbers", code="invalid_type", param="logit_bias")
         _bounded_length("logit_bias", len(self.logit_bias), MAX_LOGIT_BIAS)
         for token_id, bias in self.logit_bias.items():
-            if not 0 <= token_id < 1 << 31:
-                raise InvalidRequest(f"logit_bias names token id {token_id}; ids start at 0", param="logit_bias")
-            if not -100.0 <= bias <= 100.0:  # also false for NaN
-                raise InvalidRequest(f"logit_bias for token {token_id} is {bias}; it must lie in -100..100", param="logit_bias")
+            _bounded_int("a token id of logit_bias", token_id, 0, (1 << 31) - 1, param="logit_bias")
+            _bounded_float(f"logit_bias for token {token_id}", bias, -100.0, 100.0, param="logit_bias")
         if self.seed is not None:
             _bounded_int("seed", self.seed, -(1 << 63), (1 << 63) - 1)
         _bounded_length("stop", len(self.stop), MAX_STOP_STRINGS)
         for text in self.stop:
+            if not isinstance(text, str):
+                raise InvalidRequest(f"stop must hold strings, not {type(text).__name__}", code="invalid_type", param="stop")
             if not text:
                 raise InvalidRequest("stop holds an empty string, which would end every answer at once; leave it out", param="stop")
             if len(text) > MAX_STOP_STRING_CHARS:
@@ -92,26 +103,34 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return self.temperature < GREEDY_TEMPERATURE
 
 
-def _bounded_int(name: str, value: int, low: int, high: int) -> None:
+def _as_tuple(name: str, values: Any) -> tuple[Any, ...]:
+    if not isinstance(values, list | tuple | None):
+        raise InvalidRequest(f"{name} must be a list, not {type(values).__name__}", code="invalid_type", param=name)
+    return tuple(values or ())
+
+
+def _bounded_int(name: str, value: int, low: int, high: int, param: str | None = None) -> None:
+    param = param or name
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"{name} must be an integer, not {type(value).__name__}", code="invalid_type", param=name)
+        raise InvalidRequest(f"{name} must be an integer, not {type(value).__name__}", code="invalid_type", param=param)
     if value < low:
-        raise InvalidRequest(f"{name} is {value}; it must be at least {low:,}", code="integer_below_min_value", param=name)
+        raise InvalidRequest(f"{name} is {value}; it must be at least {low:,}", code="integer_below_min_value", param=param)
     if value > high:
-        raise InvalidRequest(f"{name} is {value}; it must be at most {high:,}", code="integer_above_max_value", param=name)
+        raise InvalidRequest(f"{name} is {value}; it must be at most {high:,}", code="integer_above_max_value", param=param)
 
 
-def _bounded_float(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
+def _bounded_float(name: str, value: float, low: float, high: float, *, low_open: bool = False, param: str | None = None) -> None:
+    param = param or name
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidRequest(f"{name} must be a number, not {type(value).__name__}", code="invalid_type", param=name)
+        raise InvalidRequest(f"{name} must be a number, not {type(value).__name__}", code="invalid_type", param=param)
     if not math.isfinite(value):
-        raise InvalidRequest(f"{name} must be a finite number", param=name)
+        raise InvalidRequest(f"{name} must be a finite number", param=param)
     if value < low or (low_open and value == low):
         raise InvalidRequest(
-            f"{name} is {value}; it must be {'more than' if low_open else 'at least'} {low:g}", code="decimal_below_min_value", param=name
+            f"{name} is {value}; it must be {'more than' if low_open else 'at least'} {low:g}", code="decimal_below_min_value", param=param
         )
     if value > high:
-        raise InvalidRequest(f"{name} is {value}; it must be at most {high:g}", code="decimal_above_max_value", param=name)
+        raise InvalidRequest(f"{name} is {value}; it must be at most {high:g}", code="decimal_above_max_value", param=param)
 
 
 def _bounded_length(name: str, length: int, limit: int) -> None:

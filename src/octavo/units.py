@@ -15,23 +15,25 @@ MiB = 1 << 20
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_MAX_DIGITS = 20  # as many as 64 bits fill, and a sign
 _NUMBER = re.compile(r"(-?\d+)(?:\.(\d+))?([kmgtKMGT]?)")
 
 
 def parse_int(text: str) -> int:
-    """Return the integer that `text` writes: `4096`, `4k`, `2.5k`, `4K`. Raises ConfigError."""
+    """Return the integer that `text` writes: `4096`, `4k`, `2.5k`, `4K`. Raises ConfigError, also for one beyond 64 bits."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{text!r} is not an integer; write 4096, 4k (= 4000), 2.5k (= 2500) or 4K (= 4096)")
     whole, fraction, suffix = match.groups()
-    if fraction is None:
-        scale: int = (_DECIMAL | _BINARY).get(suffix, 1)
-        return int(whole) * scale
-    if suffix not in _DECIMAL:
+    if fraction is not None and suffix not in _DECIMAL:
         raise ConfigError(f"{text!r}: decimals go with k, m, g or t only (powers of 1000)")
-    scale = _DECIMAL[suffix]
-    tenths: int = 10 ** len(fraction)
-    return int(whole) * scale + int(fraction) * scale // tenths
+    scale: int = (_DECIMAL | _BINARY).get(suffix, 1)
+    if len(whole) <= _MAX_DIGITS and len(fraction or "") <= _MAX_DIGITS:
+        tenths: int = 10 ** len(fraction or "")
+        value = int(whole) * scale + int(fraction or 0) * scale // tenths
+        if -(1 << 63) <= value < 1 << 63:
+            return value
+    raise ConfigError(f"{text[:40]!r} is too large; integers have 64 bits")
 
 
 def format_bytes(n: float) -> str:

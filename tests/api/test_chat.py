@@ -141,3 +141,15 @@ def test_an_error_midway_is_the_last_event_and_there_is_no_done(app, engine):
 
 def test_a_model_may_be_asked_for_by_each_of_its_names(app):
     assert post(app, URL, CHAT | {"model": "tiny-alias"}).json()["model"] == "tiny-alias"
+
+
+@pytest.mark.parametrize("body", [CHAT, CHAT | {"stream": True}], ids=["whole", "streamed"])
+def test_every_answer_has_each_header_once_however_many_came_before(body):
+    app = make_app()
+    ids = set()
+    for _ in range(3):
+        headers = post(app, "/v1/chat/completions", body).headers
+        names = [name.lower() for name, _ in headers.raw]
+        assert len(names) == len(set(names)), names
+        ids.add(headers["x-request-id"])
+    assert len(ids) == 3

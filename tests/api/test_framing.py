@@ -72,8 +72,26 @@ def test_bad_framing_is_refused_in_a_second_and_the_server_goes_on(server, data,
 
 
 def test_an_upgrade_that_is_not_offered_is_ignored(server):
-    request = request_bytes("GET", "/health", None, "Upgrade: websocket").replace(b"Connection: close", b"Connection: Upgrade")
+    request = request_bytes("GET", "/health", None, "Upgrade: websocket").replace(b"Connection: close", b"Connection: Upgrade, close")
     assert status_of(server.exchange(request)) == 200
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_a_request_that_also_asks_for_http2_keeps_its_body(server, size):
+    """What Java's client sends by default."""
+    asks = ("Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA")
+    request = request_bytes("POST", "/v1/chat/completions", CHAT, *asks).replace(
+        b"Connection: close", b"Connection: Upgrade, HTTP2-Settings"
+    )
+    with server.connect() as connection:
+        for _ in range(2):
+            for begin in range(0, len(request), size):
+                connection.sendall(request[begin : begin + size])
+            answer = read_answer(connection)
+            assert status_of(answer) == 200
+            assert b'"prompt_tokens"' in answer
+        connection.sendall(request * 2)
+        assert b"HTTP/1.1 200" in read_answer(connection)
 
 
 def test_a_body_that_never_comes_is_timed_out(server, monkeypatch):
@@ -98,6 +116,17 @@ def test_a_kept_connection_answers_one_request_after_the_other(server):
         for _ in range(3):
             connection.sendall(request)
             assert status_of(read_answer(connection)) == 200
+
+
+def test_many_pipelined_requests_are_many_short_heads(server):
+    request = request_bytes("GET", "/livez").replace(b"Connection: close\r\n", b"")
+    with server.connect() as connection:
+        connection.sendall(request * 4000)
+        received = connection.recv(65536)
+        while received.count(b"HTTP/1.1 200") < 4000:
+            piece = connection.recv(65536)
+            assert piece, received[-300:]
+            received += piece
 
 
 def test_pipelined_requests_that_nobody_waits_for_leave_nothing_behind(server):

@@ -4,11 +4,12 @@ import asyncio
 import os
 import random
 import signal
+import tempfile
 
 import pytest
 
 from octavo import AsyncEngine, CacheConfig, EngineConfig, ModelConfig, SamplingParams
-from octavo.errors import ContextLengthExceeded, InvalidRequest, OctavoError
+from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest, OctavoError
 from octavo.loaders.store import resolve_model
 
 pytestmark = pytest.mark.model
@@ -154,3 +155,31 @@ def test_a_bad_request_is_refused_before_the_engine_hears_of_it():
         assert engine.num_unfinished == 0
 
     with_engine(scenario)
+
+
+def test_an_engine_that_cannot_be_started_again_fails_who_waits_and_says_so(monkeypatch, tmp_path):
+    async def scenario(engine):
+        running = asyncio.create_task(answer(engine, 1))
+        while engine.num_unfinished < 1:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+        os.kill(engine._process.pid, signal.SIGKILL)
+        assert (await running)[2] == "error"
+        assert not engine.is_alive
+        assert "TMPDIR" in engine.last_error
+        with pytest.raises(EngineDead):
+            engine.generate([1], SamplingParams(), request_id="late")
+
+    with_engine(scenario)
+
+
+def test_a_temporary_folder_with_a_long_path_does_not_matter(monkeypatch, tmp_path):
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+    async def scenario(engine):
+        assert (await answer(engine, 1))[2] == "length"
+
+    with_engine(scenario)
+    assert list(folder.iterdir()) == []

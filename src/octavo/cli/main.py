@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 it failed; 2 a flag or a setting is wrong; 3 it cannot sta
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -32,6 +33,7 @@ _SECTIONS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _open_standard_files()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
@@ -62,6 +64,18 @@ def _run(name: str, argv: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as in `octavo models | head`
         sys.stderr.close()
         return EXIT_FAILED
+    except OSError as error:  # as when the disk is full that our output goes to
+        print(f"octavo: {error}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _open_standard_files() -> None:
+    """Open those of 0, 1 and 2 that our starter has closed, on /dev/null: no socket of ours may get such a number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _help() -> str:

@@ -236,8 +236,8 @@ class AsyncEngine:
             await asyncio.sleep(RESTART_DELAYS_S[len(deaths) - 1])
             try:
                 await self._restart()
-            except StartupError as error:
-                self._give_up(error.message)
+            except Exception as error:  # whatever it is, those who wait must hear of it
+                self._give_up(error.message if isinstance(error, StartupError) else f"it cannot be started again ({type(error).__name__})")
 
     async def _restart(self) -> None:
         process = await EngineProcess.spawn(self._config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ import msgspec
 import zmq
 
 from octavo.config.schema import EngineConfig
+from octavo.engine.endpoint import SOCKET_NAME
 from octavo.errors import StartupError
 from octavo.messages.codec import FrameError, decode_from_engine, encode
 from octavo.messages.wire import ControlRequest, EngineFailed, EngineReady, FromEngine, ToEngine
@@ -39,22 +41,29 @@ class EngineProcess:
 
     @classmethod
     async def spawn(cls, config: EngineConfig) -> EngineProcess:
-        """Return a starting engine; wait_ready() tells when it can serve."""
-        directory = Path(tempfile.mkdtemp(prefix="octavo-"))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "octavo.engine.process", str(directory), stdin=asyncio.subprocess.PIPE, start_new_session=True
-        )
-        stdin = process.stdin
-        if stdin is None:
-            raise StartupError("the engine process has no standard input")
-        stdin.write(msgspec.msgpack.encode(config))
-        stdin.close()
+        """Return a starting engine; wait_ready() tells when it can serve. Raises StartupError."""
+        directory = _make_directory()
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RECONNECT_IVL, 5)
-        socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.RCVHWM, 0)
-        socket.connect(f"ipc://{directory}/engine")
+        try:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.RECONNECT_IVL, 5)
+            socket.setsockopt(zmq.SNDHWM, 0)
+            socket.setsockopt(zmq.RCVHWM, 0)
+            socket.connect(f"ipc://{directory / SOCKET_NAME}")
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "octavo.engine.process", str(directory), stdin=asyncio.subprocess.PIPE, start_new_session=True
+            )
+            stdin = process.stdin
+            if stdin is None:
+                raise StartupError("the engine process has no standard input")
+            stdin.write(msgspec.msgpack.encode(config))
+            stdin.close()
+        except BaseException as error:
+            socket.close()
+            shutil.rmtree(directory, ignore_errors=True)
+            if isinstance(error, OSError | zmq.ZMQError):
+                raise StartupError(f"the engine process cannot be started: {error.strerror}") from error
+            raise
         engine = cls(process, socket, directory)
         engine.send(HELLO)
         return engine
@@ -127,3 +136,15 @@ class EngineProcess:
                 print(f"octavo: dropped a frame from the engine: {error}", file=sys.stderr, flush=True)
                 continue
             self._on_message(message)
+
+
+def _make_directory() -> Path:
+    """Return a fresh directory of mode 0700, in /tmp where the path of a socket in TMPDIR would be too long. Raises StartupError."""
+    try:
+        directory = Path(tempfile.mkdtemp(prefix="octavo-"))
+        if len(os.fsencode(directory / SOCKET_NAME)) > zmq.IPC_PATH_MAX_LEN:
+            directory.rmdir()
+            directory = Path(tempfile.mkdtemp(prefix="octavo-", dir="/tmp"))
+    except OSError as error:
+        raise StartupError(f"no directory for the engine's socket can be made: {error.strerror}; look at TMPDIR") from error
+    return directory

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from operator import index
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from octavo.client.choice import Choice
 from octavo.client.front import RequestMaker, open_text_front
@@ -53,7 +56,7 @@ class LLM:
     Raises StartupError. Not thread-safe: one call at a time.
     """
 
-    def __init__(self, model: str = ModelConfig.model, **settings: Any) -> None:
+    def __init__(self, model: str | Path = ModelConfig.model, **settings: Any) -> None:
         config = _engine_config({"model": model, **settings})
         path = resolve_model(config.model.model)
         self._front = open_text_front(config.model, Path(path))
@@ -70,7 +73,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Iterable[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
@@ -81,7 +84,7 @@ class LLM:
         """
         listed = _listed(prompts)
         texts = [prompt if isinstance(prompt, str) else None for prompt in listed]
-        token_ids = [self._front.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in listed]
+        token_ids = [self._front.tokenizer.encode(prompt) if isinstance(prompt, str) else _token_ids(prompt) for prompt in listed]
         return self._run(texts, token_ids, sampling_params, use_tqdm)
 
     def chat(
@@ -176,11 +179,27 @@ class LLM:
             params = self.get_default_sampling_params()
         if isinstance(params, SamplingParams):
             return [params] * len(prompts)
+        if not isinstance(params, Sequence) or not all(isinstance(one, SamplingParams) for one in params):
+            raise InvalidRequest(
+                f"sampling_params must be SamplingParams or a list of them, not {type(params).__name__}",
+                code="invalid_type",
+                param="sampling_params",
+            )
         if len(params) != len(prompts):
             raise InvalidRequest(
                 f"{len(prompts)} prompts but {len(params)} sampling_params; give one for all or one each", param="sampling_params"
             )
         return list(params)
+
+
+def _token_ids(prompt: Sequence[int]) -> list[int]:
+    """Return a prompt of token ids, NumPy's among them, as plain integers. Raises InvalidRequest."""
+    try:
+        if isinstance(prompt, bytes):
+            raise TypeError
+        return [index(token_id) for token_id in prompt]
+    except TypeError:
+        raise InvalidRequest("a prompt must be a string or a list of token ids", code="invalid_type", param="prompt") from None
 
 
 def _fold(events: list[RequestOutput]) -> CompletionOutput:
@@ -200,10 +219,14 @@ def _fold(events: list[RequestOutput]) -> CompletionOutput:
     )
 
 
-def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]
+def _listed(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
+    """Return one prompt or several as a list; what is a list of no lists and no strings is one prompt. Raises InvalidRequest."""
+    if isinstance(prompts, str | bytes):
+        return [prompts]
+    if not isinstance(prompts, Iterable):
+        raise InvalidRequest(f"prompts must be text, token ids or a list of those, not {type(prompts).__name__}", param="prompt")
+    listed: list[Any] = list(prompts)
+    return [listed] if listed and not isinstance(listed[0], Iterable) else listed
 
 
 def _engine_config(settings: dict[str, Any]) -> EngineConfig:
@@ -213,8 +236,11 @@ def _engine_config(settings: dict[str, Any]) -> EngineConfig:
     for name, value in settings.items():
         if name not in home:
             raise ConfigError(f"LLM has no setting {name!r}; it has {', '.join(sorted(home))}")
-        chosen[home[name]][name] = value
-    return EngineConfig(**{room: schema(**chosen[room]) for room, schema in rooms.items()})
+        chosen[home[name]][name] = str(value) if isinstance(value, Path) else value
+    try:
+        return msgspec.convert(chosen, EngineConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"a setting of LLM has a wrong type: {error}") from None
 
 
 class _Progress:

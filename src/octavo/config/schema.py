@@ -7,9 +7,12 @@ value came from. Field names are vLLM's where vLLM has the field.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from octavo.errors import ConfigError
+
+_METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")  # Prometheus' rule
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.max_model_len is not None and self.max_model_len < 1:
             raise ConfigError(f"max_model_len is {self.max_model_len}; it must be at least 1")
+        if "" in self.served_model_name:
+            raise ConfigError("served_model_name holds an empty name; clients could not ask for it")
         _one_of("generation_config", self.generation_config, ("auto", "octavo"))
 
 
@@ -122,6 +127,8 @@ class ServerConfig:
             raise ConfigError(f"max_num_queued_reqs is {self.max_num_queued_reqs}; it must be at least 0")
         if self.max_body_bytes < 1024:
             raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1024")
+        if not _METRIC_NAME.fullmatch(self.metrics_prefix + "x"):
+            raise ConfigError(f"metrics_prefix is {self.metrics_prefix!r}; it must be letters, digits, _ and :, and not begin with a digit")
         _one_of("log_level", self.log_level, ("debug", "info", "warning", "error"))
 
 

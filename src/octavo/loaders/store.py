@@ -109,6 +109,8 @@ def _hub_place(repository: HubRepository) -> Path:
 
 
 def _pull(target: Path, force: bool, on_progress: OnProgress, fetch: Callable[[Path], None]) -> Path:
+    if target.exists() and not force:  # also in a cache that cannot be written
+        return target
     with _write_errors_told(), _locked(target.with_name(target.name + ".lock"), on_progress):
         if force or not target.exists():
             fetch(target.with_name(target.name + ".partial"))

@@ -28,7 +28,7 @@ from octavo.server.state import Engine, ServerState
 _log = logging.getLogger("octavo.server")
 
 PROBES = ("/health", "/livez", "/readyz", "/metrics")  # asked every few seconds: not worth a line each
-SAFETY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+SAFETY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
 def create_app(engine: Engine | None, config: ServerConfig) -> Starlette:
@@ -62,7 +62,8 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode()), *SAFETY_HEADERS]
+                headers = [*message["headers"], (b"x-request-id", request_id.encode()), *SAFETY_HEADERS]
+                message = {**message, "headers": headers}  # a new one: the sender may keep its own for the next answer
             await send(message)
 
         try:

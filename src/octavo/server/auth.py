@@ -26,8 +26,8 @@ class KeyRing:
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         for key in keys:
-            if not key.isascii() or not key.isprintable() or " " in key:
-                raise ConfigError("an API key must be printable ASCII without spaces")
+            if not key or not key.isascii() or not key.isprintable() or " " in key:
+                raise ConfigError("an API key must be printable ASCII without spaces, and not empty")
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
         self._secret = secrets.token_bytes(32)
 

@@ -42,7 +42,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._refusal: Refusal | None = None
         self._in_head = True
-        self._head_bytes = 0  # of the head that is being read
+        self._head_bytes = -1  # of the head that is being read, but for the piece it began in; -1: it began in this one
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -56,23 +56,34 @@ class StrictHttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
+            self._feed(data)
         except httptools.HttpParserInvalidMethodError:
             self._refuse(BAD_METHOD if data[:1].isalpha() else BAD_REQUEST)
         except httptools.HttpParserError:
             self._refuse(self._refusal or BAD_REQUEST)
-        except httptools.HttpParserUpgrade:
-            self.cycle.keep_alive = False  # no upgrade is offered: the request is answered as it stands, and that is all
         else:
             if self._in_head:
-                self._head_bytes += len(data)
+                self._head_bytes = 0 if self._head_bytes < 0 else self._head_bytes + len(data)
                 if self._head_bytes > MAX_REQUEST_LINE + MAX_HEADER_BYTES:
                     self._refuse(LARGE_HEAD if self.headers else LONG_LINE)
+
+    def _feed(self, data: bytes) -> None:
+        """Parse `data`. No upgrade is offered; as the parser skips the body of what asks for one, it gets the head again without that."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                start = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+                data = b"".join((start, *headers, b"\r\n", data[upgrade.args[0] :]))
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self._head_bytes = 0
+        self._head_bytes = -1
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._refuse, SLOW_HEAD)
 
@@ -99,7 +110,12 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self._stop_parsing(BAD_HOST)
         if any(name == b"transfer-encoding" and value.lower() != b"chunked" for name, value in self.headers):
             self._stop_parsing(BAD_CODING)
-        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def _stop_parsing(self, refusal: Refusal) -> None:
         """Leave the parser from inside one of its callbacks; data_received then refuses."""

@@ -28,7 +28,7 @@ _log = logging.getLogger("octavo.server")
 _START = {
     "type": "http.response.start",
     "status": 200,
-    "headers": [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")],
+    "headers": ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")),
 }
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +77,21 @@ def test_collect_env_tells_no_names_and_no_paths():
     assert "python" in text
     for secret in ("/home", "/root", "/tmp", "hostname"):
         assert secret not in text
+
+
+def test_descriptors_that_the_starter_has_closed_are_taken_by_no_file_of_ours(tmp_path):
+    program = f"""
+import socket
+from octavo.cli.main import main
+main(["--version"])
+open({str(tmp_path / "found")!r}, "w").write(str(socket.socket().fileno() > 2))
+"""
+    subprocess.run(["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, program], check=True)
+    assert (tmp_path / "found").read_text() == "True"
+
+
+def test_output_that_cannot_be_written_is_told_in_a_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "octavo.cli.main", "models"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "No space left" in done.stderr

