@@ -49,7 +49,7 @@ def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[P
     batch = _batch(shape, blocks, kv_spec.block_size)
     parts = [Part(name, count, seconds) for name, count, seconds in forward.profile(batch, repeats)]
     params = SamplingParams(temperature=0.0, seed=0)
-    sampling = build_sampling_batch([SamplingRow(params, (), [1], 1, loaded.spec.vocab_size) for _ in range(shape.rows)])
+    sampling = build_sampling_batch([SamplingRow(params, (), np.ones(1, np.int32), 1, loaded.spec.vocab_size) for _ in range(shape.rows)])
     logits = forward(batch)
     began = time.perf_counter()
     for _ in range(repeats):
