@@ -45,7 +45,7 @@ struct AttentionRows {
 [[gnu::always_inline]] inline int64_t attention_state_floats(int64_t head_dim) { return 16 + (head_dim + 15) / 16 * 16; }
 
 // Scratch of one attention call.
-constexpr int64_t kAttentionScratchBytes = (3 * kMaxVectors * (16 + kMaxHeadDim) + 8 * kSegment) * 4;
+constexpr int64_t kAttentionScratchBytes = (3 * kMaxVectors * (16 + kMaxHeadDim) + 16 * kSegment) * 4;
 
 constexpr int64_t kSamplingChunk = 64;
 
