@@ -12,7 +12,7 @@ from octavo import __version__
 from octavo.config.flags import FlagParser
 from octavo.units import format_bytes
 
-PACKAGES = ("numpy", "tokenizers", "msgspec", "pyzmq", "starlette", "uvicorn", "uvloop", "httptools", "pydantic", "orjson", "jinja2")
+PACKAGES = ("numpy", "tokenizers", "msgspec", "pyzmq", "starlette", "uvicorn", "httptools", "pydantic", "orjson", "jinja2")
 VECTOR_FLAGS = ("avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-import uvloop
-
 from octavo.cli.answering import Answered, Message, Options, Write
 from octavo.client.async_engine import AsyncEngine
 from octavo.config.schema import EngineConfig
@@ -18,7 +16,7 @@ class LocalAnswerer:
     """Ctrl-C cancels the answer that is being written, which aborts its request; the engine stays."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        self._runner = asyncio.Runner()
         self._engine = self._runner.run(AsyncEngine.start(config))
         self._num_asked = 0
         self.model_name = self._engine.model_names[0]

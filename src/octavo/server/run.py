@@ -40,14 +40,12 @@ _log = logging.getLogger("octavo.server")
 
 def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
     """Serve until a signal; return the exit code: 0, or 70 when the engine is gone for good. Raises StartupError."""
-    import uvloop
-
     started_s = time.monotonic()
     check_exposure(config.host, len(config.api_key), config.insecure_no_auth)
     forbid_core_dumps()  # prompts and keys are in this process's memory
     _log_to_stderr(config.log_level)
     listener = open_listener(config.host, config.port)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner() as runner:
         return runner.run(_serve(engine_config, config, listener, started_s))
 
 
