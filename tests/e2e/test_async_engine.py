@@ -9,6 +9,7 @@ import tempfile
 import pytest
 
 from octavo import AsyncEngine, CacheConfig, EngineConfig, ModelConfig, SamplingParams
+from octavo.client import async_engine
 from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest, OctavoError
 from octavo.loaders.store import resolve_model
 
@@ -88,6 +89,41 @@ def test_a_request_that_was_running_in_two_crashes_fails_alone():
         while not engine.is_alive:
             await asyncio.sleep(0.01)
         assert (await answer(engine, 1))[2] == "length"
+
+    with_engine(scenario)
+
+
+def test_an_engine_that_stands_still_is_not_healthy_and_goes_on_when_it_wakes(monkeypatch):
+    monkeypatch.setattr(async_engine, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(async_engine, "SILENCE_S", 0.5)
+
+    async def scenario(engine):
+        undisturbed = await answer(engine, 1)
+        running = asyncio.create_task(answer(engine, 1))
+        await asyncio.sleep(0)
+        os.kill(engine._process.pid, signal.SIGSTOP)
+        while engine.is_alive:
+            await asyncio.sleep(0.02)
+        os.kill(engine._process.pid, signal.SIGCONT)
+        assert await running == undisturbed
+        assert engine.is_alive
+
+    with_engine(scenario)
+
+
+def test_an_engine_that_hangs_is_replaced_and_its_requests_go_on(monkeypatch):
+    monkeypatch.setattr(async_engine, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(async_engine, "SILENCE_S", 0.2)
+    monkeypatch.setattr(async_engine, "HANG_S", 0.5)
+
+    async def scenario(engine):
+        undisturbed = await answer(engine, 2)
+        first = engine._process.pid
+        running = asyncio.create_task(answer(engine, 2))
+        await asyncio.sleep(0)
+        os.kill(first, signal.SIGSTOP)
+        assert await running == undisturbed
+        assert engine._process.pid != first
 
     with_engine(scenario)
 

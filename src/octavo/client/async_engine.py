@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from octavo.client.choice import Choice
-from octavo.client.engine_process import EngineProcess
+from octavo.client.engine_process import HELLO, EngineProcess
 from octavo.client.front import RequestMaker, TextFront, open_text_front
 from octavo.client.outputs import RequestOutput
 from octavo.config.schema import EngineConfig
@@ -32,6 +32,9 @@ from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
 MAX_CRASHES_OF_A_REQUEST = 2
+HEARTBEAT_S = 1.0  # between pings, which the engine answers between steps
+SILENCE_S = 10.0  # and 20 steps more: an engine that says nothing for so long is not healthy
+HANG_S = 120.0  # and 20 steps more: it is killed, and its requests go on in a new one
 RESTARTS = 3  # within RESTART_WINDOW_S; one more and the engine is given up
 RESTART_WINDOW_S = 60.0
 RESTART_DELAYS_S = (0.0, 0.5, 1.0, 2.0)
@@ -90,9 +93,11 @@ class AsyncEngine:
         self._next_control_id = 1
         self._stats_listeners: list[Callable[[StepStats], None]] = []
         self._stopping = False
+        self._heard_s = time.monotonic()
+        self._usual_step_s = 0.0  # moving average
         self._process: EngineProcess | None = process  # None while a dead one is being replaced
         process.listen(self._on_message)
-        self._watch = asyncio.create_task(self._keep_alive())
+        self._watches = (asyncio.create_task(self._keep_alive()), asyncio.create_task(self._keep_moving()))
 
     @classmethod
     async def start(
@@ -135,7 +140,8 @@ class AsyncEngine:
 
     @property
     def is_alive(self) -> bool:
-        return self._process is not None
+        """Whether the engine's process runs and has been heard of lately."""
+        return self._process is not None and self._silence_s() < SILENCE_S
 
     @property
     def num_unfinished(self) -> int:
@@ -173,7 +179,9 @@ class AsyncEngine:
     async def stop(self) -> None:
         """End the engine; unfinished requests get a final event with finish_reason abort. Idempotent."""
         self._stopping = True
-        self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)  # one that was starting an engine ends it
         if self._process is not None:
             await self._process.close()
             self._process = None
@@ -186,12 +194,18 @@ class AsyncEngine:
         if unfinished and self._process is not None:
             self._process.send(AbortRequest(unfinished))
 
+    def _silence_s(self) -> float:
+        """Seconds since the engine was heard of, less the time of twenty usual steps."""
+        return time.monotonic() - self._heard_s - 20 * self._usual_step_s
+
     def _on_message(self, message: FromEngine) -> None:
+        self._heard_s = time.monotonic()
         if isinstance(message, StepOutputs):
             stopped = [delta.request_id for delta in message.deltas if self._on_delta(delta)]
             if stopped and self._process is not None:
                 self._process.send(AbortRequest(stopped))
             if message.stats is not None:
+                self._usual_step_s += 0.1 * (message.stats.step_s - self._usual_step_s)
                 for listener in self._stats_listeners:
                     listener(message.stats)
         elif isinstance(message, ControlReply):
@@ -216,10 +230,10 @@ class AsyncEngine:
     async def _keep_alive(self) -> None:
         """Restart a dead engine and give it back its requests; after too many deaths give up and fail them."""
         deaths: deque[float] = deque()
-        while self._process is not None:
-            code = await self._process.wait_dead()
-            await self._process.close()
+        while (process := self._process) is not None:
+            code = await process.wait_dead()
             self._process = None
+            await process.close()
             self._fail_replies()
             now = time.monotonic()
             deaths.append(now)
@@ -239,6 +253,21 @@ class AsyncEngine:
             except Exception as error:  # whatever it is, those who wait must hear of it
                 self._give_up(error.message if isinstance(error, StartupError) else f"it cannot be started again ({type(error).__name__})")
 
+    async def _keep_moving(self) -> None:
+        """Ping the engine; kill one that hangs (`_keep_alive` then replaces it)."""
+        while True:
+            asleep_s = time.monotonic()
+            await asyncio.sleep(HEARTBEAT_S)
+            if time.monotonic() - asleep_s > 2 * HEARTBEAT_S:  # this side was held up: what the engine said is still to be read
+                self._heard_s = time.monotonic()
+            if self._process is None:
+                continue
+            if self._silence_s() > HANG_S:
+                self._on_log(f"engine process has said nothing for {time.monotonic() - self._heard_s:.0f} s; killing it")
+                self._process.kill()
+            else:
+                self._process.send(HELLO)
+
     async def _restart(self) -> None:
         process = await EngineProcess.spawn(self._config)
         try:
@@ -247,6 +276,7 @@ class AsyncEngine:
             await process.close()
             raise
         self._process = process
+        self._heard_s = time.monotonic()
         process.listen(self._on_message)
         for flight in self._in_flight.values():
             request = flight.choice.request

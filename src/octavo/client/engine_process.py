@@ -21,7 +21,7 @@ from octavo.messages.codec import FrameError, decode_from_engine, encode
 from octavo.messages.wire import ControlRequest, EngineFailed, EngineReady, FromEngine, ToEngine
 
 STOP_GRACE_S = 5.0
-HELLO = ControlRequest(control_id=0, kind="ping")  # the first frame: tells the engine who we are
+HELLO = ControlRequest(control_id=0, kind="ping")  # the first frame tells the engine who we are; later ones ask if it is there
 
 
 class EngineProcess:
