@@ -1,4 +1,4 @@
-// Regions and the arena of a Program: what may run without a barrier, and where each tensor lies.
+// Regions and the arena of a Program: what may run as one stage, and where each tensor lies.
 #include <algorithm>
 #include <map>
 

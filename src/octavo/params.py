@@ -98,10 +98,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         if self.logprobs is not None:
             _bounded_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
 
-    @property
-    def is_greedy(self) -> bool:
-        return self.temperature < GREEDY_TEMPERATURE
-
 
 def _as_tuple(name: str, values: Any) -> tuple[Any, ...]:
     if not isinstance(values, list | tuple | None):

@@ -20,7 +20,6 @@ from octavo.engine.startup import start_engine
 from octavo.errors import ConfigError, InvalidRequest, RequestFailed
 from octavo.loaders.store import resolve_model
 from octavo.params import SamplingParams
-from octavo.text.chat import validate_messages
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
@@ -59,7 +58,7 @@ class LLM:
     def __init__(self, model: str | Path = ModelConfig.model, **settings: Any) -> None:
         config = _engine_config({"model": model, **settings})
         path = resolve_model(config.model.model)
-        self._front = open_text_front(config.model, Path(path))
+        self._front = open_text_front(config.model, path)
         self._engine, self._ready = start_engine(config)
         self._maker = RequestMaker(self._front, self._ready.max_model_len, self._ready.vocab_size, config.model.seed)
 
@@ -104,7 +103,7 @@ class LLM:
         conversations = [messages] if messages and isinstance(messages[0], dict) else messages
         token_ids = [
             template.render(
-                validate_messages(list(conversation)),
+                list(conversation),
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=chat_template_kwargs,
