@@ -1,4 +1,4 @@
-"""`octavo bench latency|throughput|profile`: measures the engine in this process and prints figures, as JSON too if asked."""
+"""`octavo bench`: finds the kind of measurement; those of the engine in this process (latency, throughput, profile) are here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ KINDS = {
     "latency": "seconds to answer one batch",
     "throughput": "tokens a second over many requests",
     "profile": "time of one step, operation by operation",
+    "serve": "what users of a running server see under load",
+    "sweep": "bench serve once for each combination of settings",
+    "startup": "launch to ready and to the first token",
+    "compare": "saved results side by side",
 }
 
 
@@ -30,7 +35,11 @@ def bench_main(argv: Sequence[str]) -> int:
         return 0 if argv else 2
     if argv[0] not in KINDS:
         raise ConfigError(f"there is no bench {argv[0]!r}{did_you_mean(argv[0], KINDS)}; there are {', '.join(KINDS)}")
-    return {"latency": _latency, "throughput": _throughput, "profile": _profile}[argv[0]](argv[1:])
+    if argv[0] in _HERE:
+        return _HERE[argv[0]](argv[1:])
+    module = import_module(_ELSEWHERE[argv[0]])
+    code: int = getattr(module, f"bench_{argv[0]}_main")(argv[1:])
+    return code
 
 
 def _latency(argv: Sequence[str]) -> int:
@@ -135,3 +144,12 @@ def _positive(text: str) -> int:
 def _write_json(path: str | None, result: dict[str, Any]) -> None:
     if path is not None:
         Path(path).write_text(json.dumps(result, indent=2) + "\n")
+
+
+_HERE = {"latency": _latency, "throughput": _throughput, "profile": _profile}
+_ELSEWHERE = {
+    "serve": "octavo.cli.bench_serve",
+    "sweep": "octavo.cli.bench_serve",
+    "startup": "octavo.cli.bench_startup",
+    "compare": "octavo.cli.bench_compare",
+}

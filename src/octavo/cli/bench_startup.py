@@ -1,0 +1,80 @@
+"""`octavo bench startup`: how long `octavo serve` takes to its first 200 and its first token."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from octavo.bench.startup import Start, measure_starts
+from octavo.bench.workload import percentile
+from octavo.config.flags import FlagParser, flag_type
+from octavo.config.schema import ModelConfig
+from octavo.errors import ConfigError
+from octavo.loaders.store import resolve_model
+from octavo.units import parse_int
+
+PERCENTILES = (10, 25, 50, 75, 90, 99)
+
+
+def bench_startup_main(argv: Sequence[str]) -> int:
+    parser = FlagParser(
+        "octavo bench startup",
+        "Measure launch to /health 200 and to the first token. What follows -- goes to `octavo serve`.",
+        usage="octavo bench startup [MODEL] [FLAGS] [-- FLAGS OF SERVE]",
+    )
+    parser.add_argument("model", nargs="?", default=ModelConfig.model, help=f"[{ModelConfig.model}]")
+    parser.add_argument(
+        "--num-iters-cold", type=flag_type(_count), default=1, metavar="N", help="starts with the model dropped from memory [1]"
+    )
+    parser.add_argument("--num-iters-warm", type=flag_type(_count), default=5, metavar="N", help="starts with the model in memory [5]")
+    parser.add_argument("--output-json", metavar="FILE", help="write the figures there")
+    own, passed = _split(argv)
+    args = parser.parse(own)
+    path = resolve_model(args.model)
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    starts = measure_starts([args.model, *passed], files, args.num_iters_cold, args.num_iters_warm, _tell)
+    result = {
+        kind: _summary([start for start in starts if start.is_cold == is_cold]) for kind, is_cold in (("cold", True), ("warm", False))
+    }
+    for kind, summary in result.items():
+        if summary:
+            print(f"Avg {kind} startup time: {summary['avg_ready']:.3f} s to ready, {summary['avg_first_token']:.3f} s to the first token")
+            for percent, seconds in summary["percentiles"].items():
+                print(f"  {percent}% percentile: {seconds:.3f} s to ready")
+    if args.output_json:
+        Path(args.output_json).write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words before `--` and those after it."""
+    words = [*argv, "--"]
+    place = words.index("--")
+    return words[:place], words[place + 1 : -1]
+
+
+def _tell(start: Start) -> None:
+    print(f"{'cold' if start.is_cold else 'warm'}: ready after {start.ready_s:.3f} s, first token after {start.first_token_s:.3f} s")
+
+
+def _summary(starts: Sequence[Start]) -> dict[str, Any]:
+    if not starts:
+        return {}
+    ready = [start.ready_s for start in starts]
+    return {
+        "avg_ready": statistics.fmean(ready),
+        "avg_first_token": statistics.fmean(start.first_token_s for start in starts),
+        "percentiles": {str(percent): percentile(ready, percent) for percent in PERCENTILES},
+        "starts": [dataclasses.asdict(start) for start in starts],
+    }
+
+
+def _count(text: str) -> int:
+    number = parse_int(text)
+    if not 0 <= number <= 1000:
+        raise ConfigError(f"{text} must lie in 0..1000")
+    return number
