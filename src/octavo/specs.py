@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Literal
 
 from octavo.errors import ModelError
 
@@ -76,6 +77,32 @@ class RopeSpec:
     beta_slow: float = 1.0
     attention_factor: float | None = None  # None: YaRN's 0.1 ln(factor) + 1
     frequency_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class AttentionSpan:
+    """Which positions a token at position p sees: `size` None all of 0 .. p, "sliding" the last `size` of them, "chunked" those
+    of p's own chunk (positions are cut into chunks of `size`)."""
+
+    kind: Literal["full", "sliding", "chunked"] = "full"
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == "full") != (self.size is None) or (self.size is not None and self.size < 1):
+            raise ModelError(f"attention of kind {self.kind} with size {self.size}: full has none, the others one of at least 1")
+
+    def first_seen(self, position: int) -> int:
+        """Return the first position that a token at `position` sees; no later token sees one before it."""
+        if self.size is None:
+            return 0
+        return max(0, position - self.size + 1) if self.kind == "sliding" else position // self.size * self.size
+
+    def most_held(self, max_step_tokens: int) -> int | None:
+        """Return the most positions that must be held at once, when up to `max_step_tokens` are computed at a time; None: all."""
+        return None if self.size is None else self.size - 1 + max_step_tokens
+
+
+FULL_ATTENTION = AttentionSpan()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from octavo.kv.block import BlockTable
+from octavo.kv.block import NULL_BLOCK, BlockTable
 from octavo.kv.pool import BlockPool
 
 
@@ -12,19 +12,22 @@ def check_pool(pool: BlockPool, tables: Iterable[BlockTable]) -> None:
     tables = list(tables)
     free = pool.free_ids()
     assert len(set(free)) == len(free) == pool.num_free
-    holders = Counter(block_id for table in tables for block_id in table.block_ids)
-    assert 0 not in holders
+    held = [[block_id for block_id in table.block_ids if block_id != NULL_BLOCK] for table in tables]
+    holders = Counter(block_id for block_ids in held for block_id in block_ids)
     assert 0 not in free
     for block_id in range(1, pool.num_blocks):
         assert pool.ref_count(block_id) == holders[block_id]
         assert (block_id in set(free)) == (holders[block_id] == 0)
-    for table in tables:
-        assert len(set(table.block_ids)) == len(table.block_ids)
-        for block_id in table.block_ids[table.num_published :]:
+    for table, block_ids in zip(tables, held, strict=True):
+        assert len(set(block_ids)) == len(block_ids)
+        for block_id in table.block_ids[table.num_published * len(table.num_dropped) :]:
+            if block_id == NULL_BLOCK:
+                continue
             assert holders[block_id] == 1, "a block that is not full is shared"
             assert pool.content(block_id) is None
-    indexed = [block_id for ids in pool._index.values() for block_id in ids]
+    indexed = [block_id for index in pool._index for ids in index.values() for block_id in ids]
     assert sorted(indexed) == [block_id for block_id in range(pool.num_blocks) if pool.content(block_id) is not None]
-    for block_hash, ids in pool._index.items():
-        assert ids
-        assert all(pool.content(block_id).block_hash == block_hash for block_id in ids)
+    for group, index in enumerate(pool._index):
+        for block_hash, ids in index.items():
+            assert ids
+            assert all(pool.content(block_id).block_hash == block_hash and pool._group[block_id] == group for block_id in ids)

@@ -1,16 +1,37 @@
 """KVManager and BlockPool against a slow, obvious model: plain lists and dicts, whole token prefixes in place of hashes."""
 
+import hashlib
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.fakes.pool_checks import check_pool
 
+from octavo.kv.groups import Groups
+from octavo.kv.hashing import HashScheme
 from octavo.kv.manager import KVManager
 from octavo.kv.pool import BlockPool
+from octavo.specs import FULL_ATTENTION, AttentionSpan
 from octavo.units import cdiv
 
 SIZE = 2
+MAX_STEP = 14
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14)
+SPANS = st.sampled_from(
+    [
+        (FULL_ATTENTION,),
+        (FULL_ATTENTION,),
+        (AttentionSpan("sliding", 3),),
+        (FULL_ATTENTION, AttentionSpan("sliding", 5)),
+        (AttentionSpan("sliding", 1), FULL_ATTENTION, AttentionSpan("chunked", 6)),
+        (AttentionSpan("chunked", 3), AttentionSpan("sliding", 4)),
+    ]
+)
+
+
+def collides(data: bytes) -> bytes:
+    """A hash with four values: every index entry is shared, and only the token compare keeps contents apart."""
+    return bytes([hashlib.sha256(data).digest()[0] % 4])
 
 
 class Live:
@@ -20,18 +41,20 @@ class Live:
 
 
 class KVMachine(RuleBasedStateMachine):
-    """Model: `free` is the order of taking, `content` maps a block to (salt, every token up to its end)."""
+    """Model: `free` is the order of taking, `content` maps a block to (group, salt, every token up to its end)."""
 
-    @initialize(num_blocks=st.integers(2, 12))
-    def start(self, num_blocks):
-        self.kv = KVManager(num_blocks, SIZE, hash_key=b"test")
+    @initialize(num_blocks=st.integers(2, 24), spans=SPANS, digest=st.sampled_from([lambda data: hashlib.sha256(data).digest(), collides]))
+    def start(self, num_blocks, spans, digest):
+        self.spans = spans
+        scheme = HashScheme(digest, b"root", is_cbor=False, is_strong=True)
+        self.kv = KVManager(num_blocks, SIZE, groups=Groups(SIZE, spans, MAX_STEP), scheme=scheme)
         self.free = list(range(1, num_blocks))
         self.holders = dict.fromkeys(self.free, 0)
         self.content = {}
         self.live: list[Live] = []
 
-    def prefix(self, one, count):
-        return one.salt, tuple(one.tokens[: count * SIZE])
+    def prefix(self, one, group, count):
+        return group, one.salt, tuple(one.tokens[: count * SIZE])
 
     def take(self, count):
         taken, self.free = self.free[:count], self.free[count:]
@@ -41,31 +64,67 @@ class KVMachine(RuleBasedStateMachine):
         return taken
 
     def give_back(self, block_ids):
-        for block_id in reversed(block_ids):
+        for block_id in reversed([block_id for block_id in block_ids if block_id]):
             self.holders[block_id] -= 1
             if self.holders[block_id] == 0:
                 self.free = [*self.free, block_id] if block_id in self.content else [block_id, *self.free]
 
-    def new_full_blocks_get_content(self, one, computed):
+    def runs(self, block_ids):
+        count = len(self.spans)
+        return [block_ids[start : start + count] for start in range(0, len(block_ids), count)]
+
+    def commit(self, one, computed):
+        """New full blocks get content, then what no later token sees is given back."""
+        self.kv.commit(one.table, one.tokens, computed)
         for index in range(one.computed // SIZE, computed // SIZE):
-            self.content.setdefault(one.table.block_ids[index], self.prefix(one, index + 1))
+            for group, block_id in enumerate(one.model_runs[index]):
+                if block_id:
+                    self.content.setdefault(block_id, self.prefix(one, group, index + 1))
         one.computed = computed
+        for group, span in enumerate(self.spans):
+            gone = [run[group] for run in one.model_runs[: span.first_seen(computed) // SIZE]]
+            self.give_back(gone)
+            for run in one.model_runs[: span.first_seen(computed) // SIZE]:
+                run[group] = 0
+        assert self.runs(one.table.block_ids) == one.model_runs
+
+    def cached(self, one, group, run):
+        return self.prefix(one, group, run + 1) in self.content.values()
+
+    def longest_hit(self, one):
+        for length in range((len(one.tokens) - 1) // SIZE, 0, -1):
+            if all(
+                self.cached(one, group, run)
+                for group, span in enumerate(self.spans)
+                for run in range(span.first_seen(length * SIZE) // SIZE, length)
+            ):
+                return length
+        return 0
+
+    def most_blocks(self, num_tokens):
+        runs = cdiv(num_tokens, SIZE)
+        return sum(runs if span.size is None else min(runs, cdiv(span.size - 1 + MAX_STEP, SIZE) + 2) for span in self.spans)
 
     @rule(tokens=TOKENS, salt=st.sampled_from(["", "a", "b"]), spare=st.integers(0, 3), chunk=st.integers(1, 14))
     def admit(self, tokens, salt, spare, chunk):
         table = self.kv.open(cache_salt=salt)
         one = Live(table, tokens, salt)
-        found = self.kv.lookup(table, tokens)
+        hit = self.kv.lookup(table, tokens)
 
-        longest = 0
-        while (longest + 1) * SIZE < len(tokens) and self.prefix(one, longest + 1) in self.content.values():
-            longest += 1
-        assert len(found) == longest
-        assert all(self.content[block_id] == self.prefix(one, index + 1) for index, block_id in enumerate(found))
+        longest = self.longest_hit(one)
+        assert hit.num_tokens == longest * SIZE
+        for index, run in enumerate(self.runs(hit.block_ids)):
+            for group, (block_id, span) in enumerate(zip(run, self.spans, strict=True)):
+                if index >= span.first_seen(longest * SIZE) // SIZE:
+                    assert self.content[block_id] == self.prefix(one, group, index + 1)
+                else:
+                    assert block_id == 0
 
         covered = min(len(tokens), longest * SIZE + chunk)
-        needed = cdiv(len(tokens), SIZE) - sum(1 for block_id in found if self.holders[block_id])
-        admitted = self.kv.try_admit(table, found, covered, len(tokens), spare)
+        found = [block_id for block_id in hit.block_ids if block_id]
+        new = (cdiv(covered, SIZE) - longest) * len(self.spans)
+        needed = max(new, self.most_blocks(len(tokens)) - len(found)) + sum(1 for block_id in found if not self.holders[block_id])
+        admitted = self.kv.try_admit(table, hit, covered, len(tokens), spare)
         assert admitted == (needed + spare <= len(self.free))
         if not admitted:
             assert table.block_ids == []
@@ -74,11 +133,12 @@ class KVMachine(RuleBasedStateMachine):
             if self.holders[block_id] == 0:
                 self.free.remove(block_id)
             self.holders[block_id] += 1
-        assert table.block_ids == [*found, *self.take(cdiv(covered, SIZE) - longest)]
+        assert table.block_ids == [*hit.block_ids, *self.take(new)]
+        assert table.capacity == cdiv(covered, SIZE) * SIZE
         one.computed = longest * SIZE
+        one.model_runs = self.runs(list(table.block_ids))
         self.live.append(one)
-        self.kv.commit(table, tokens, covered)
-        self.new_full_blocks_get_content(one, covered)
+        self.commit(one, covered)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), more=st.lists(st.integers(0, 1), max_size=5))
@@ -87,16 +147,16 @@ class KVMachine(RuleBasedStateMachine):
         one = data.draw(st.sampled_from(self.live))
         if one.computed == len(one.tokens):
             one.tokens = one.tokens + more
-        count = cdiv(len(one.tokens), SIZE) - len(one.table.block_ids)
+        count = max(0, cdiv(len(one.tokens), SIZE) - len(one.model_runs)) * len(self.spans)
         before = list(one.table.block_ids)
         added = self.kv.try_extend(one.table, len(one.tokens))
         if count > len(self.free):
             assert added is None
             assert one.table.block_ids == before
             return
-        assert added == self.take(max(count, 0))
-        self.kv.commit(one.table, one.tokens, len(one.tokens))
-        self.new_full_blocks_get_content(one, len(one.tokens))
+        assert added == self.take(count)
+        one.model_runs += self.runs(added)
+        self.commit(one, len(one.tokens))
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -119,9 +179,9 @@ class KVMachine(RuleBasedStateMachine):
 
     @rule()
     def reset(self):
-        done = self.kv.reset_prefix_cache()
-        assert done == (not self.live)
-        if done:
+        held = any(holders for holders in self.holders.values())
+        assert self.kv.reset_prefix_cache() == (not held)
+        if not held:
             self.content.clear()
 
     @invariant()
@@ -139,7 +199,7 @@ class KVMachine(RuleBasedStateMachine):
         assert self.kv.pool.num_free == self.kv.pool.num_usable
 
 
-KVMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True)
+KVMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None, derandomize=True)
 TestKVAgainstModel = KVMachine.TestCase
 
 

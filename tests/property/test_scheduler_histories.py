@@ -81,10 +81,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         for _ in range(count):
             self.step()
 
-    @precondition(lambda self: not self.scheduler.has_requests)
-    @rule()
-    def reset(self):
-        assert self.scheduler.kv.reset_prefix_cache()
+    @rule(running_too=st.booleans())
+    def reset(self, running_too):
+        if running_too:
+            self.scheduler.preempt_all()
+        assert self.scheduler.kv.reset_prefix_cache() == (self.scheduler.num_running == 0)
 
     def step(self):
         scheduler = self.scheduler

@@ -165,7 +165,7 @@ class AsyncEngine:
                 self._process.send(request)
         return stream
 
-    async def control(self, kind: Literal["ping", "reset_prefix_cache"]) -> ControlReply:
+    async def control(self, kind: Literal["ping", "reset_prefix_cache"], *, reset_running_requests: bool = False) -> ControlReply:
         """Return the engine's answer to an administrative verb. Raises EngineDead."""
         if self._process is None:
             raise EngineDead("the engine is not running")
@@ -173,7 +173,7 @@ class AsyncEngine:
         self._next_control_id += 1
         reply: asyncio.Future[ControlReply] = asyncio.get_running_loop().create_future()
         self._replies[control_id] = reply
-        self._process.send(ControlRequest(control_id, kind))
+        self._process.send(ControlRequest(control_id, kind, reset_running_requests))
         return await reply
 
     async def stop(self) -> None:

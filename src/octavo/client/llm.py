@@ -112,9 +112,9 @@ class LLM:
         ]
         return self._run([None] * len(token_ids), token_ids, sampling_params, use_tqdm)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget every cached prefix; return False while requests run."""
-        return self._engine.reset_prefix_cache()
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Forget every cached prefix; return False while requests run, unless they are to be reset (they start over, same answer)."""
+        return self._engine.reset_prefix_cache(reset_running_requests)
 
     def _run(
         self,

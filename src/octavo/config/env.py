@@ -19,6 +19,12 @@ def cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo"
 
 
+def hash_seed() -> str:
+    """Return the seed of block hashes that are the same in every process: $PYTHONHASHSEED, by which vLLM goes too, else 0."""
+    seed = os.environ.get("PYTHONHASHSEED", "")
+    return seed if seed.isdecimal() else "0"
+
+
 def child_environment(**changes: str) -> dict[str, str]:
     """Return this process's environment with `changes`, for a child process."""
     return os.environ | changes

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.config.schema import HASH_ALGOS, EngineConfig, ServerConfig
 from octavo.errors import ConfigError
 from octavo.units import parse_int
 
@@ -139,6 +139,15 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag("num-gpu-blocks-override", "cache.num_gpu_blocks_override", "Memory", "exact number of KV blocks; overrides both", "N", parse_int),
     Flag("enable-prefix-caching", "cache.enable_prefix_caching", "Memory", "reuse the KV memory of prompts that begin alike", switch=True),
+    Flag(
+        "prefix-caching-hash-algo",
+        "cache.prefix_caching_hash_algo",
+        "Memory",
+        "hash of cached blocks: sha256 and xxhash under a secret of this start, the cbor ones the same in every process "
+        "with the same PYTHONHASHSEED; xxhash needs octavo[xxhash]",
+        "|".join(HASH_ALGOS),
+        _one_of(*HASH_ALGOS),
+    ),
     Flag("max-num-seqs", "scheduler.max_num_seqs", "Scheduling", "most requests in one step", "N", parse_int),
     Flag("max-num-batched-tokens", "scheduler.max_num_batched_tokens", "Scheduling", "most tokens in one step", "N", parse_int),
     Flag(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from octavo.errors import ConfigError
 
+HASH_ALGOS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")  # Prometheus' rule
 
 
@@ -42,6 +43,7 @@ class CacheConfig:
     kv_cache_dtype: str = "auto"  # auto (f16 on native, f32 on reference) | f16 | bf16 | f32
     num_gpu_blocks_override: int | None = None
     enable_prefix_caching: bool = True
+    prefix_caching_hash_algo: str = "sha256"  # sha256 | sha256_cbor | xxhash | xxhash_cbor
 
     def __post_init__(self) -> None:
         if self.block_size not in (16, 32, 64, 128):
@@ -56,6 +58,7 @@ class CacheConfig:
                 f"num_gpu_blocks_override is {self.num_gpu_blocks_override}; it must be at least 2 (block 0 is the null block)"
             )
         _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "f16", "bf16", "f32"))
+        _one_of("prefix_caching_hash_algo", self.prefix_caching_hash_algo, HASH_ALGOS)
 
 
 @dataclass(frozen=True)

@@ -49,12 +49,15 @@ class EngineCore:
 
     def control(self, request: ControlRequest) -> ControlReply:
         """Carry out an administrative verb. `shutdown` concerns the loop: here it is only acknowledged."""
-        if request.kind == "reset_prefix_cache" and not self.reset_prefix_cache():
+        if request.kind == "reset_prefix_cache" and not self.reset_prefix_cache(request.reset_running_requests):
             return ControlReply(request.control_id, False, "requests are running and hold KV blocks; try again when the engine is idle")
         return ControlReply(request.control_id, True)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forget every cached prefix. Returns False, with nothing changed, while requests hold blocks."""
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Forget every cached prefix. Returns False, with nothing changed, while requests hold blocks, unless they are to be
+        reset: they are preempted then, and go on from the start with no token changed or sent twice."""
+        if reset_running_requests:
+            self._scheduler.preempt_all()
         return self._scheduler.kv.reset_prefix_cache()
 
     def step(self) -> StepOutputs | None:

@@ -11,6 +11,7 @@ from octavo.config.schema import EngineConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor
 from octavo.engine.host_memory import free_memory_bytes
+from octavo.engine.prefix_cache import hash_scheme
 from octavo.errors import ConfigError, StartupError
 from octavo.kv.manager import KVManager
 from octavo.loaders.store import resolve_model
@@ -89,7 +90,12 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         long_prefill_token_threshold=config.scheduler.long_prefill_token_threshold,
         watermark=config.scheduler.watermark,
     )
-    kv = KVManager(ledger.num_blocks, kv_spec.block_size, enable_prefix_caching=config.cache.enable_prefix_caching)
+    kv = KVManager(
+        ledger.num_blocks,
+        kv_spec.block_size,
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        scheme=hash_scheme(config.cache.prefix_caching_hash_algo),
+    )
     core = EngineCore(Scheduler(limits, kv), InlineExecutor(worker))
     clock.mark("allocate")
 

@@ -1,10 +1,14 @@
 """Block hashes: a chain in which one full block's hash stands for all tokens up to its end.
 
-    hash = BLAKE2b(key, parent hash | token ids as int32 | extra), 16 bytes
+    sha256, xxhash            hash = H(parent hash | token ids as int32 | extra keys)
+    sha256_cbor, xxhash_cbor  hash = H(CBOR of [parent hash, [token ids], extra keys])
 
-The key is secret and fresh for each engine, so nobody outside can aim for a collision; and because the pool compares
-whole `HashedBlock`s, a collision could only cost a miss. The parent of a first block is 16 zero bytes: a fixed length
-keeps the fields apart. Source: RFC 7693 (BLAKE2), keyed mode.
+The parent of a first block is the root: a secret of this start, so that nobody outside can aim for a hash; for the cbor
+algorithms H(CBOR of a seed), so that every process with that seed gets the same hashes. Extra keys are null or an array:
+[adapter's name], then, in the first block alone, the cache salt: the chain carries it on.
+
+A hash finds a block; whether it is the right one, `HashedBlock.is_same` decides by the tokens. xxhash is quick, but whoever
+chooses prompts can make two of them collide: that costs a miss, never a wrong answer.
 """
 
 from __future__ import annotations
@@ -12,41 +16,69 @@ from __future__ import annotations
 import hashlib
 import secrets
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from octavo.kv import cbor
 from octavo.kv.block import BlockTable, HashedBlock
 
-HASH_BYTES = 16
-KEY_BYTES = 32
-ROOT = bytes(HASH_BYTES)  # parent of a first block
+Digest = Callable[[bytes], bytes]
+ROOT_BYTES = 32
+
+
+def sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+@dataclass(frozen=True)
+class HashScheme:
+    """How blocks are hashed. `is_strong`: nobody can make two contents with one hash, so a hash may stand for its content."""
+
+    digest: Digest
+    root: bytes
+    is_cbor: bool
+    is_strong: bool
+
+
+def secret_scheme(digest: Digest = sha256, *, is_strong: bool = True, root: bytes | None = None) -> HashScheme:
+    """Return a scheme whose root is `root`, or a fresh secret."""
+    return HashScheme(digest, root or secrets.token_bytes(ROOT_BYTES), is_cbor=False, is_strong=is_strong)
+
+
+def cbor_scheme(digest: Digest = sha256, *, is_strong: bool = True, seed: str) -> HashScheme:
+    """Return a scheme whose hashes are the same wherever `seed` is."""
+    return HashScheme(digest, digest(cbor.encode(seed)), is_cbor=True, is_strong=is_strong)
 
 
 class BlockHasher:
-    def __init__(self, block_size: int, key: bytes | None = None) -> None:
-        """`key` None draws a fresh one; at most 64 bytes."""
+    def __init__(self, block_size: int, scheme: HashScheme) -> None:
         self.block_size = block_size
-        self._keyed = hashlib.blake2b(key=key or secrets.token_bytes(KEY_BYTES), digest_size=HASH_BYTES)
+        self.scheme = scheme
 
     def extend(self, table: BlockTable, token_ids: Sequence[int], num_blocks: int) -> None:
         """Hash those of the first `num_blocks` full blocks of `token_ids` that table.hashed lacks, and add them to it."""
         hashed, size = table.hashed, self.block_size
+        digest, is_cbor = self.scheme.digest, self.scheme.is_cbor
         first = len(hashed)
         if first >= num_blocks:
             return
-        data = array("i", token_ids[first * size : num_blocks * size]).tobytes()
-        step = len(data) // (num_blocks - first)
-        parent_hash = hashed[-1].block_hash if hashed else ROOT
-        for start in range(0, len(data), step):
-            token_bytes = data[start : start + step]
-            extra = table.extra if hashed else table.first_extra
-            state = self._keyed.copy()
-            state.update(parent_hash + token_bytes + extra)
-            block_hash = state.digest()
-            hashed.append(HashedBlock(block_hash, parent_hash, token_bytes, extra))
+        parent = hashed[-1] if hashed else None
+        parent_hash = parent.block_hash if parent else self.scheme.root
+        for start in range(first * size, num_blocks * size, size):
+            ids = token_ids[start : start + size]
+            token_bytes = array("i", ids).tobytes()
+            extra = table.extra if parent else table.first_extra
+            if is_cbor:
+                block_hash = digest(cbor.encode_array((cbor.encode(parent_hash), cbor.encode_integers(ids), extra)))
+            else:
+                block_hash = digest(parent_hash + token_bytes + extra)
+            parent = HashedBlock(block_hash, parent, token_bytes, extra)
+            hashed.append(parent)
             parent_hash = block_hash
 
 
 def extra_keys(adapter: str | None, cache_salt: str) -> tuple[bytes, bytes]:
-    """Return (extra of the first block, extra of the others): the salt needs to stand in the first alone, for the chain carries it on."""
-    every = (adapter or "").encode()
-    return len(every).to_bytes(4, "little") + every + cache_salt.encode(), len(every).to_bytes(4, "little") + every
+    """Return (extra keys of the first block, of the others) as CBOR."""
+    every: list[cbor.CborValue] = [[adapter]] if adapter else []  # a list in the list: no salt can be taken for an adapter
+    first = [*every, cache_salt] if cache_salt else every
+    return cbor.encode(first or None), cbor.encode(every or None)

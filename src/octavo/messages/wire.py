@@ -45,10 +45,13 @@ class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
 
 
 class ControlRequest(msgspec.Struct, frozen=True, tag="control", omit_defaults=True):
-    """An administrative verb: ping | reset_prefix_cache | shutdown. Answered by a ControlReply with the same id."""
+    """An administrative verb: ping | reset_prefix_cache | shutdown. Answered by a ControlReply with the same id.
+
+    `reset_running_requests`: reset_prefix_cache preempts what runs, in place of refusing."""
 
     control_id: int
     kind: Literal["ping", "reset_prefix_cache", "shutdown"]
+    reset_running_requests: bool = False
 
 
 ToEngine = GenerateRequest | AbortRequest | ControlRequest

@@ -96,6 +96,11 @@ class Scheduler:
         self.kv.discard(state.table)
         return self._end(state, Ending("error"), error=error)
 
+    def preempt_all(self) -> None:
+        """Send every running request back to the waiting ones, in their order. None of them holds a block then."""
+        while self._running:
+            self._preempt(self._running[-1])
+
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def plan(self) -> StepPlan | None:
@@ -104,7 +109,6 @@ class Scheduler:
             return None
         budget = self.limits.max_num_batched_tokens
         chunk_limit = self._chunk_limit()
-        block_size = self.kv.block_size
         new_rows: list[NewRow] = []
         rows: list[RowStep] = []
 
@@ -118,7 +122,7 @@ class Scheduler:
             if num_tokens > 1:
                 num_tokens = min(num_tokens, chunk_limit, budget)
             new_block_ids: list[int] = []
-            if start + num_tokens > len(state.table.block_ids) * block_size:
+            if start + num_tokens > state.table.capacity:
                 added = self._extend(state, start + num_tokens)
                 if added is None:
                     break  # it was the last of running, and preempted
@@ -204,10 +208,10 @@ class Scheduler:
 
     def _try_admit(self, head: RequestState, limit: int) -> int:
         """Move the head of waiting to running with blocks for up to `limit` tokens; return how many tokens, 0 if it does not fit."""
-        cached = self.kv.lookup(head.table, head.token_ids)
-        num_cached = len(cached) * self.kv.block_size
+        hit = self.kv.lookup(head.table, head.token_ids)
+        num_cached = hit.num_tokens
         num_tokens = min(head.num_tokens - num_cached, limit)
-        if not self.kv.try_admit(head.table, cached, num_cached + num_tokens, head.num_tokens, self._spare_blocks(head)):
+        if not self.kv.try_admit(head.table, hit, num_cached + num_tokens, head.num_tokens, self._spare_blocks(head)):
             return 0
         self._waiting.pop()
         if head.status is Status.WAITING:

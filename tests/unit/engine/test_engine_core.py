@@ -147,3 +147,14 @@ def test_control_verbs_are_answered():
     assert "running" in refused.message
     core.abort(["a"])
     assert core.control(ControlRequest(5, "reset_prefix_cache")).ok
+
+
+def test_a_reset_with_running_requests_lets_them_start_over_with_the_same_answer():
+    core, _ = make_core()
+    core.add(make_request("a", list(range(9)), max_tokens=12))
+    tokens = [token for _ in range(3) for delta in core.step().deltas for token in delta.token_ids]
+    assert core.control(ControlRequest(1, "reset_prefix_cache", reset_running_requests=True)).ok
+    outputs, finals, stats = run(core)
+    assert tokens + outputs["a"] == solo_output(make_request("a", list(range(9)), max_tokens=12), vocab_size=VOCAB, max_model_len=60)[0]
+    assert sum(step.num_prompt_tokens for step in stats) == 9, "the prompt is computed again"
+    assert finals["a"].num_cached_tokens == 0

@@ -7,7 +7,7 @@ from octavo.kv.pool import BlockPool
 
 
 def content(name: str, block_hash: bytes | None = None) -> HashedBlock:
-    return HashedBlock(block_hash or name.encode(), b"parent", name.encode(), b"")
+    return HashedBlock(block_hash or name.encode(), None, name.encode(), b"")
 
 
 def test_a_free_list_keeps_its_order_through_pushes_and_removals():
@@ -105,3 +105,20 @@ def test_a_block_is_published_once_and_only_while_held():
     pool.publish(held, content("a"))
     with pytest.raises(EngineError, match="cannot be published"):
         pool.publish(held, content("b"))
+
+
+def test_a_collision_further_up_the_chain_is_a_miss_as_well():
+    mine, theirs = content("a", b"same"), content("b", b"same")  # one hash, other tokens
+    pool = BlockPool(3)
+    (held,) = pool.take(1)
+    pool.publish(held, HashedBlock(b"next", theirs, b"c", b""))
+    assert pool.find(HashedBlock(b"next", mine, b"c", b"")) is None
+    assert pool.find(HashedBlock(b"next", content("b", b"same"), b"c", b"")) == held
+
+
+def test_a_content_is_of_one_layer_group():
+    pool = BlockPool(3, num_groups=2)
+    (held,) = pool.take(1)
+    pool.publish(held, content("a"), group=1)
+    assert pool.find(content("a"), group=0) is None
+    assert pool.find(content("a"), group=1) == held

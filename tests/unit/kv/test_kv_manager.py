@@ -1,4 +1,4 @@
-from octavo.kv.manager import KVManager
+from octavo.kv.manager import MISS, KVManager
 
 
 def computed(kv, tokens, **keys):
@@ -10,7 +10,7 @@ def computed(kv, tokens, **keys):
 
 
 def hit(kv, tokens, **keys):
-    return len(kv.lookup(kv.open(**keys), tokens)) * kv.block_size
+    return kv.lookup(kv.open(**keys), tokens).num_tokens
 
 
 def test_a_full_hit_still_leaves_the_last_token_to_compute():
@@ -55,7 +55,7 @@ def test_without_prefix_caching_nothing_is_found():
 def test_what_is_not_computed_yet_is_not_found():
     kv = KVManager(20, 4)
     table = kv.open()
-    assert kv.try_admit(table, [], 12, 12, spare=0)
+    assert kv.try_admit(table, MISS, 12, 12, spare=0)
     kv.commit(table, list(range(12)), 7)
     assert hit(kv, list(range(13))) == 4
 
@@ -70,9 +70,9 @@ def test_discarded_blocks_are_not_found_again():
 def test_a_request_is_admitted_only_if_all_of_it_and_the_spare_blocks_fit():
     kv = KVManager(6, 4)  # five to give
     table = kv.open()
-    assert not kv.try_admit(table, [], 4, 17, spare=1)
+    assert not kv.try_admit(table, MISS, 4, 17, spare=1)
     assert kv.pool.num_free == 5
-    assert kv.try_admit(table, [], 4, 17, spare=0)
+    assert kv.try_admit(table, MISS, 4, 17, spare=0)
     assert kv.pool.num_free == 4  # blocks come as the chunks do
 
 
