@@ -15,7 +15,7 @@ help:
 	@echo 'make test-reference  compare with Hugging Face transformers (installs PyTorch)'
 	@echo 'make test-slow       long sweeps'
 	@echo 'make sanitize        native tests under ASan and UBSan'
-	@echo 'make bench           install size, start-up time and speed on this machine'
+	@echo 'make bench           install size, start-up time and speed on this machine (benchmarks/suite.py has all, peers too)'
 
 serve: install
 	$(BIN)/octavo pull $(MODEL)
@@ -74,8 +74,8 @@ test-slow: $(VENV)/.dev
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/footprint.py
-	$(BIN)/octavo bench latency
-	$(BIN)/octavo bench throughput
+	$(BIN)/octavo bench startup
+	$(BIN)/python benchmarks/suite.py --short
 
 clean:
 	rm -rf build $(VENV)
