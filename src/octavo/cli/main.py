@@ -19,6 +19,7 @@ COMMANDS = {
     "serve": ("octavo.cli.serve", "serve a model over the OpenAI API"),
     "chat": ("octavo.cli.chat", "talk with a model in the terminal; needs no server"),
     "complete": ("octavo.cli.complete", "continue a text"),
+    "run-batch": ("octavo.cli.run_batch", "answer an OpenAI batch file"),
     "pull": ("octavo.cli.pull", "download a model"),
     "models": ("octavo.cli.pull", "list the catalogue and what is on disk"),
     "bench": ("octavo.cli.bench", "measure latency or throughput"),
@@ -26,7 +27,7 @@ COMMANDS = {
 }
 
 _SECTIONS = {
-    "Use a model": ("serve", "chat", "complete"),
+    "Use a model": ("serve", "chat", "complete", "run-batch"),
     "Models on disk": ("pull", "models"),
     "Measure and report": ("bench", "collect-env"),
 }
