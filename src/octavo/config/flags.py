@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from octavo.config.schema import HASH_ALGOS, EngineConfig, ServerConfig
+import msgspec
+
+from octavo.config.schema import HASH_ALGOS, EngineConfig, KVEventsConfig, ServerConfig
 from octavo.errors import ConfigError
 from octavo.units import parse_int
 
@@ -40,6 +42,19 @@ def _one_of(*choices: str) -> Callable[[str], str]:
         raise ConfigError(f"{text!r} is none of {', '.join(choices)}{did_you_mean(text, choices)}")
 
     return parse
+
+
+def read_kv_events(text: str) -> KVEventsConfig:
+    """Return the JSON object `text` as settings of KV events. Raises ConfigError."""
+    names = [field.name for field in fields(KVEventsConfig)]
+    try:
+        given = msgspec.json.decode(text, type=dict[str, Any])
+        for name in given:
+            if name not in names:
+                raise ConfigError(f"there is no setting {name!r}; known: {', '.join(names)}{did_you_mean(name, names)}")
+        return msgspec.convert(given, KVEventsConfig)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"it must be a JSON object of {', '.join(names)}: {error}") from error
 
 
 def read_key_file(text: str) -> tuple[str, ...]:
@@ -147,6 +162,14 @@ FLAGS: tuple[Flag, ...] = (
         "with the same PYTHONHASHSEED; xxhash needs octavo[xxhash]",
         "|".join(HASH_ALGOS),
         _one_of(*HASH_ALGOS),
+    ),
+    Flag(
+        "kv-events-config",
+        "cache.kv_events",
+        "Memory",
+        'publish over ZeroMQ what the prefix cache stores and drops, as JSON: {"endpoint": "tcp://127.0.0.1:5557"}; see kv.md',
+        "JSON",
+        read_kv_events,
     ),
     Flag("max-num-seqs", "scheduler.max_num_seqs", "Scheduling", "most requests in one step", "N", parse_int),
     Flag("max-num-batched-tokens", "scheduler.max_num_batched_tokens", "Scheduling", "most tokens in one step", "N", parse_int),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from octavo.errors import ConfigError
 
+_LOCAL_ENDPOINTS = ("ipc://", "inproc://", "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:")
 HASH_ALGOS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")  # Prometheus' rule
 
@@ -36,6 +37,40 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
+class KVEventsConfig:
+    """News of the prefix cache over ZeroMQ; names and defaults are vLLM's, but for the endpoint, which stays on this machine.
+
+    `allow_remote`: let the endpoints be reached from other machines; whoever reaches them sees the token ids of all prompts.
+    """
+
+    enable_kv_cache_events: bool = True
+    publisher: str = "zmq"  # zmq | null
+    endpoint: str = "tcp://127.0.0.1:5557"
+    replay_endpoint: str | None = None
+    buffer_steps: int = 10_000  # batches that a replay can go back
+    hwm: int = 100_000  # messages queued for a slow subscriber before it loses some
+    max_queue_size: int = 100_000  # changes queued before some are lost
+    topic: str = ""
+    allow_remote: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("kv_events_config: publisher", self.publisher, ("zmq", "null"))
+        for name in ("buffer_steps", "hwm", "max_queue_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"kv_events_config: {name} is {getattr(self, name)}; it must be at least 1")
+        for endpoint in (self.endpoint, self.replay_endpoint or self.endpoint):
+            if not self.allow_remote and not endpoint.startswith(_LOCAL_ENDPOINTS):
+                raise ConfigError(
+                    f"kv_events_config: {endpoint} can be reached from other machines, and what it sends holds the token ids of "
+                    'prompts; use ipc:// or tcp://127.0.0.1, or set "allow_remote": true'
+                )
+
+    @property
+    def is_on(self) -> bool:
+        return self.enable_kv_cache_events and self.publisher == "zmq"
+
+
+@dataclass(frozen=True)
 class CacheConfig:
     block_size: int = 16
     gpu_memory_utilization: float | None = None  # share of the device's free memory for weights + activations + KV
@@ -44,6 +79,7 @@ class CacheConfig:
     num_gpu_blocks_override: int | None = None
     enable_prefix_caching: bool = True
     prefix_caching_hash_algo: str = "sha256"  # sha256 | sha256_cbor | xxhash | xxhash_cbor
+    kv_events: KVEventsConfig | None = None
 
     def __post_init__(self) -> None:
         if self.block_size not in (16, 32, 64, 128):

@@ -5,12 +5,14 @@ Whatever the operator left open (None) is decided here, once, and reported in En
 
 from __future__ import annotations
 
+import logging
 import time
 
 from octavo.config.schema import EngineConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor
 from octavo.engine.host_memory import free_memory_bytes
+from octavo.engine.kv_events import KVEventPublisher
 from octavo.engine.prefix_cache import hash_scheme
 from octavo.errors import ConfigError, StartupError
 from octavo.kv.manager import KVManager
@@ -23,6 +25,8 @@ from octavo.scheduler.scheduler import Scheduler
 from octavo.units import format_bytes
 from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.worker import Worker
+
+log = logging.getLogger(__name__)
 
 CPU_MAX_NUM_SEQS = 128
 CPU_MAX_NUM_BATCHED_TOKENS = 512
@@ -90,11 +94,15 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         long_prefill_token_threshold=config.scheduler.long_prefill_token_threshold,
         watermark=config.scheduler.watermark,
     )
+    events = config.cache.kv_events
+    if events and events.is_on and not config.cache.enable_prefix_caching:
+        log.warning("KV events are on, but prefix caching is off: there will be none")
     kv = KVManager(
         ledger.num_blocks,
         kv_spec.block_size,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         scheme=hash_scheme(config.cache.prefix_caching_hash_algo),
+        listener=KVEventPublisher(events) if events and events.is_on else None,
     )
     core = EngineCore(Scheduler(limits, kv), InlineExecutor(worker))
     clock.mark("allocate")
