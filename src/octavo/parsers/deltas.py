@@ -1,0 +1,48 @@
+"""What a model's text says, piece by piece: content, reasoning, and tool calls.
+
+A call begins once, with its name, then come pieces of its arguments, which joined are a JSON text. That text is the
+model's own: it may be no valid JSON, and ends early when the answer does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Content:
+    text: str
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    text: str
+
+
+@dataclass(frozen=True)
+class CallBegin:
+    """Call number `index` of this answer, counted from 0."""
+
+    index: int
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class CallArguments:
+    index: int
+    text: str
+
+
+Delta = Content | Reasoning | CallBegin | CallArguments
+
+
+class OutputParser(Protocol):
+    """Text in, deltas out. Raises nothing, whatever the text; how it is cut into pieces changes nothing but the deltas' cuts."""
+
+    def push(self, text: str) -> list[Delta]: ...
+
+    def finish(self) -> list[Delta]:
+        """Return what was held back: the answer has ended."""
+        ...

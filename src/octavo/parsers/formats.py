@@ -1,0 +1,98 @@
+"""The formats by name: how each model family writes tool calls and reasoning. Sources: the families' chat templates."""
+
+from __future__ import annotations
+
+from octavo.parsers.calls import Grammar
+from octavo.parsers.json_calls import JsonCalls
+from octavo.parsers.named_calls import MistralCalls, NamedCalls
+from octavo.parsers.python_calls import PythonCalls
+from octavo.parsers.reasoning import Thinking
+from octavo.parsers.xml_calls import XmlCalls
+
+_HERMES = JsonCalls(openers=("<tool_call>",), closers=("</tool_call>",))
+_QWEN_XML = XmlCalls(section="<tool_call>", closers=("</tool_call>",))
+_LLAMA_JSON = JsonCalls(openers=("<|python_tag|>",), is_bare=True, separators=";,")
+
+TOOL_FORMATS: dict[str, Grammar] = {
+    "deepseek_v3": NamedCalls(
+        section="<｜tool▁calls▁begin｜>",
+        call="<｜tool▁call▁begin｜>",
+        before_name="function<｜tool▁sep｜>",
+        after_name="\n```json\n",
+        after_arguments="```",
+        closers=("<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+    ),
+    "deepseek_v31": NamedCalls(
+        section="<｜tool▁calls▁begin｜>",
+        call="<｜tool▁call▁begin｜>",
+        after_name="<｜tool▁sep｜>",
+        closers=("<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+    ),
+    "granite": JsonCalls(openers=("<|tool_call|>", "<tool_call>"), closers=("</tool_call>",)),
+    "granite-20b-fc": JsonCalls(openers=("<function_call>",)),
+    "granite4": _HERMES,
+    "hermes": _HERMES,
+    "jamba": JsonCalls(openers=("<tool_calls>",), closers=("</tool_calls>",)),
+    "kimi_k2": NamedCalls(
+        section="<|tool_calls_section_begin|>",
+        call="<|tool_call_begin|>",
+        before_name="functions.",
+        after_name="<|tool_call_argument_begin|>",
+        closers=("<|tool_call_end|>", "<|tool_calls_section_end|>"),
+        numbers_calls=True,
+    ),
+    "lfm2": PythonCalls(openers=("<|tool_call_start|>",), closers=("<|tool_call_end|>",)),
+    "llama3_json": _LLAMA_JSON,
+    "llama4_json": _LLAMA_JSON,
+    "llama4_pythonic": PythonCalls(openers=("<|python_start|>",), closers=("<|python_end|>",), is_bare=True),
+    "longcat": JsonCalls(openers=("<longcat_tool_call>",), closers=("</longcat_tool_call>",)),
+    "mistral": MistralCalls(),
+    "olmo3": PythonCalls(openers=("<function_calls>",), closers=("</function_calls>",), in_list=False),
+    "phi4_mini_json": JsonCalls(openers=("functools",)),
+    "pythonic": PythonCalls(is_bare=True),
+    "qwen3_coder": _QWEN_XML,
+    "qwen3_xml": _QWEN_XML,
+    "seed_oss": XmlCalls(section="<seed:tool_call>", closers=("</seed:tool_call>",)),
+}
+
+REASONING_FORMATS: dict[str, Thinking] = {
+    "deepseek_r1": Thinking(begins_inside=True),
+    "deepseek_v3": Thinking(),
+    "glm45": Thinking(),
+    "granite": Thinking(open="Here is my thought process:", close="Here is my response:"),
+    "holo2": Thinking(),
+    "kimi_k2": Thinking(),
+    "mimo": Thinking(),
+    "minimax_m2": Thinking(begins_inside=True),
+    "mistral": Thinking(open="[THINK]", close="[/THINK]"),
+    "nemotron_v3": Thinking(),
+    "olmo3": Thinking(),
+    "qwen3": Thinking(),
+    "seed_oss": Thinking(open="<seed:think>", close="</seed:think>"),
+    "step3": Thinking(begins_inside=True),
+}
+
+# What a chat template says when it teaches a format: all of these texts, and none of those.
+_SIGNATURES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "deepseek_v3": (("<｜tool▁call▁begin｜>", "```json"), ()),
+    "deepseek_v31": (("<｜tool▁call▁begin｜>",), ("```json",)),
+    "granite": (("<|tool_call|>",), ()),
+    "hermes": (("<tool_call>", '"name": <function-name>'), ("<function=",)),
+    "kimi_k2": (("<|tool_calls_section_begin|>",), ()),
+    "lfm2": (("<|tool_call_start|>",), ()),
+    "llama3_json": (('{"name": function name, "parameters": dictionary of argument name and its value}',), ()),
+    "mistral": (("[TOOL_CALLS]",), ()),
+    "qwen3_coder": (("<function=", "<parameter="), ("<seed:tool_call>",)),
+    "seed_oss": (("<seed:tool_call>",), ()),
+}
+
+
+def recognise_tool_format(chat_template: str) -> str | None:
+    """Return the format that a chat template teaches, or None unless it is surely one."""
+    template = chat_template.replace('\\"', '"')
+    found = [
+        name
+        for name, (wanted, unwanted) in _SIGNATURES.items()
+        if all(text in template for text in wanted) and not any(text in template for text in unwanted)
+    ]
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,71 @@
+"""`ReasoningParser`: what a model thinks before it answers, told apart from the answer by a pair of marks.
+
+Only the beginning of an answer can be reasoning. Whether it begins inside, the prompt tells: many templates write the
+opening mark themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.parsers.deltas import Content, Delta, Reasoning
+from octavo.parsers.prose import Prose
+from octavo.parsers.reader import NotACall, Reader, Steps
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """The marks around reasoning. `begins_inside`: the model leaves out the opening one when the prompt does not end in either."""
+
+    open: str = "<think>"
+    close: str = "</think>"
+    begins_inside: bool = False
+
+    def is_inside(self, prompt_end: str) -> bool:
+        """Return whether an answer to a prompt that ends so begins as reasoning."""
+        end = prompt_end.rstrip()
+        return end.endswith(self.open) or (self.begins_inside and not end.endswith(self.close))
+
+
+class ReasoningParser:
+    """An OutputParser. `is_thinking`: reasoning has begun, and its end has not come."""
+
+    def __init__(self, thinking: Thinking, *, inside: bool) -> None:
+        self.is_thinking = inside
+        self._thinking = thinking
+        self._reader = Reader()
+        self._deltas: list[Delta] = []
+        self._reasoning = Prose(lambda text: self._deltas.append(Reasoning(text)))
+        self._content = Prose(lambda text: self._deltas.append(Content(text)))
+        self._steps = self._read()
+
+    def push(self, text: str) -> list[Delta]:
+        self._reader.feed(text)
+        return self._go_on()
+
+    def finish(self) -> list[Delta]:
+        self._reader.end()
+        return self._go_on()
+
+    def _go_on(self) -> list[Delta]:
+        next(self._steps, None)
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def _read(self) -> Steps[None]:
+        reader = self._reader
+        if (yield from reader.attempt(self._read_open())):
+            self.is_thinking = True
+        if self.is_thinking:
+            self._reasoning.trims_start = True
+            yield from reader.until((self._thinking.close,), self._reasoning.write)
+            self._reasoning.finish(trims_end=True)
+            self._content.trims_start = True
+            self.is_thinking = False
+        yield from reader.until((), self._content.write)
+        self._content.finish(trims_end=False)
+
+    def _read_open(self) -> Steps[None]:
+        yield from self._reader.skip_space()
+        if not (yield from self._reader.try_word(self._thinking.open)):
+            raise NotACall

@@ -1,0 +1,111 @@
+"""Calls written as tags: <function=NAME><parameter=KEY>value</parameter></function>.
+
+A value is written without quotes; what it is, the schema of the parameter says. A text streams as it comes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from octavo.parsers.calls import CallWriter, JsonSchema
+from octavo.parsers.json_text import json_text
+from octavo.parsers.reader import Reader, Steps
+
+_VALUE_ENDS = ("\n</parameter>", "</parameter>")
+_PYTHON_WORDS = {"True": True, "False": False, "None": None}
+
+
+@dataclass(frozen=True)
+class XmlCalls:
+    """`section` may stand around each call."""
+
+    section: str
+    closers: tuple[str, ...]
+    is_bare: bool = False
+    short_ids: bool = False
+
+    @property
+    def openers(self) -> tuple[str, ...]:
+        return (self.section, "<function=")
+
+    def read(self, reader: Reader, calls: CallWriter, opener: str) -> Steps[None]:
+        if opener == self.section:
+            yield from reader.skip_space()
+            yield from reader.expect("<function=")
+        name = yield from reader.while_in(lambda character: character not in ">\n")
+        yield from reader.expect(">")
+        properties = calls.schema(name).get("properties")
+        calls.begin(name)
+        before = "{"
+        while True:
+            yield from reader.skip_space()
+            if not (yield from reader.try_word("<parameter=")):
+                break
+            key = yield from reader.while_in(lambda character: character not in ">\n")
+            yield from reader.try_word(">")
+            calls.write(f"{before}{json_text(key)}: ")
+            before = ", "
+            if not (yield from _read_value(reader, calls, _schema_of(properties, key))):
+                return
+        if (yield from reader.peek()):  # else the answer ends here, and so do the arguments
+            yield from reader.try_word("</function>")
+            calls.write("{}" if before == "{" else "}")
+            calls.end()
+
+
+def _read_value(reader: Reader, calls: CallWriter, schema: JsonSchema) -> Steps[bool]:
+    """Write a parameter's value as JSON; return False when the answer ends in it."""
+    yield from reader.try_word("\n")
+    kinds = json_types(schema)
+    if kinds <= {"string"}:
+        calls.write('"')
+        end = yield from reader.until(_VALUE_ENDS, lambda text: calls.write(json_text(text)[1:-1]))
+        if end is not None:
+            calls.write('"')
+        return end is not None
+    pieces: list[str] = []
+    end = yield from reader.until(_VALUE_ENDS, pieces.append)
+    text = "".join(pieces)
+    calls.write(text if end is None else _typed(text, kinds))
+    return end is not None
+
+
+def _typed(text: str, kinds: frozenset[str]) -> str:
+    """Return the JSON of a value whose type is not surely text: what it says if that fits, else a string."""
+    word = text.strip()
+    try:
+        value = _PYTHON_WORDS[word] if word in _PYTHON_WORDS else json.loads(word, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return json_text(text)
+    return json_text(text if "string" in kinds and _kinds_of(value).isdisjoint(kinds) else value)
+
+
+def _kinds_of(value: Any) -> set[str]:
+    if isinstance(value, bool):
+        return {"boolean"}
+    if isinstance(value, int | float):
+        return {"number", "integer"} if value == int(value) else {"number"}
+    return {"null"} if value is None else {"string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def json_types(schema: JsonSchema) -> frozenset[str]:
+    """Return the JSON types that `schema` names, itself or in its alternatives; none when it names none."""
+    names = schema.get("type")
+    kinds = {names} if isinstance(names, str) else {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+    for word in ("anyOf", "oneOf"):
+        alternatives = schema.get(word)
+        for alternative in alternatives if isinstance(alternatives, list) else ():
+            if isinstance(alternative, dict):
+                kinds |= json_types(alternative)
+    return frozenset(kinds)
+
+
+def _schema_of(properties: Any, key: str) -> JsonSchema:
+    schema = properties.get(key) if isinstance(properties, dict) else None
+    return schema if isinstance(schema, dict) else {}
