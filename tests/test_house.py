@@ -10,7 +10,7 @@ FILES = sorted(SRC.rglob("*.py"))
 
 STOREYS = [
     {"errors", "messages", "params", "specs", "units"},
-    {"config", "planner", "metrics"},
+    {"config", "planner", "metrics", "parsers"},
     {"ops", "scheduler", "kv"},
     {"models", "loaders", "sampling", "text"},
     {"worker"},
@@ -20,7 +20,7 @@ STOREYS = [
     {"cli", "bench"},
 ]
 STOREY = {room: number for number, rooms in enumerate(STOREYS) for room in rooms}
-PURE = {"scheduler", "kv", "planner", "messages", "params", "specs", "config", "errors", "units"}
+PURE = {"parsers", "scheduler", "kv", "planner", "messages", "params", "specs", "config", "errors", "units"}
 PURE_IMPORTS = {"msgspec", "octavo"}
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "torch", "triton"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}

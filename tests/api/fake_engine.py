@@ -23,6 +23,7 @@ class ByteTokenizer:
     """Token ids are bytes."""
 
     vocab_size = VOCAB_SIZE
+    control_tokens = {}
 
     def encode(self, text, *, add_special_tokens=True, parse_special=False):
         return list(text.encode("utf-8", "replace"))
@@ -37,16 +38,21 @@ class ByteTokenizer:
 class PlainChat:
     """role: text lines. The checks are the real ones."""
 
-    variables = ("enable_thinking",)
+    variables = frozenset({"enable_thinking"})
+    source = '{"name": <function-name>, "arguments": <args-json-object>} in <tool_call></tool_call>'
 
-    def render(self, messages, *, add_generation_prompt, continue_final_message, template_kwargs, max_prompt_tokens):
+    def render(self, messages, *, add_generation_prompt, continue_final_message, tools, template_kwargs, max_prompt_tokens):
         clean = validate_messages(messages)
         for name in template_kwargs or {}:
             if name not in self.variables:
                 raise InvalidRequest("the template takes no such variable", code="unknown_parameter", param="chat_template_kwargs")
-        text = "\n".join(f"{message['role']}: {message['content']}" for message in clean) + (
-            "\nassistant:" if add_generation_prompt else ""
-        )
+        lines = [f"tools: {' '.join(tool['function']['name'] for tool in tools)}"] if tools else []
+        for message in clean:
+            lines.append(f"{message['role']}: {message['content']}")
+            lines += [f"call: {call['function']['name']}{call['function']['arguments']}" for call in message.get("tool_calls", ())]
+        text = "\n".join(lines) + ("\nassistant:" if add_generation_prompt else "")
+        if (template_kwargs or {}).get("enable_thinking"):
+            text += "<think>\n"
         if len(text) // 4 > max_prompt_tokens:
             raise ContextLengthExceeded("the messages are too long", param="messages")
         return list(text.encode("utf-8", "replace"))
@@ -104,6 +110,7 @@ class FakeEngine:
         self.num_unfinished = 0
         self.requests = []  # (prompt ids, params, request id, salt)
         self.aborted = []
+        self.says = None  # the pieces of text of every answer, instead of words
         self.fail_at = None  # the token at which every request ends with an error
         self.running = asyncio.Event()
         self.running.set()
@@ -126,12 +133,12 @@ class FakeEngine:
                 raise InvalidRequest(f"{name} names a token id outside the vocabulary", param=name)
         self.requests.append((prompt_token_ids, params, request_id, cache_salt))
         by_choice = [self._answer(prompt_token_ids, params, request_id, index) for index in range(params.n)]
-        interleaved = [output for turn in range(64) for answer in by_choice for output in answer[turn : turn + 1]]
+        interleaved = [output for turn in range(1024) for answer in by_choice for output in answer[turn : turn + 1]]
         return FakeGeneration(self, request_id, interleaved)
 
     def _answer(self, prompt, params, request_id, index):
         first = self.tokenizer.decode(prompt[-1:])
-        words = [f"{first}{index}"] + [f" {word}" for word in WORDS]
+        words = self.says or [f"{first}{index}"] + [f" {word}" for word in WORDS]
         num_tokens = min(len(words), params.max_tokens or len(words))
         outputs = []
         for place, word in enumerate(words[:num_tokens]):

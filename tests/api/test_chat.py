@@ -52,6 +52,7 @@ def test_an_answer_has_the_shape_of_openai(app):
         "completion_tokens": 4,
         "total_tokens": prompt_tokens + 4,
         "prompt_tokens_details": {"cached_tokens": 16},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 

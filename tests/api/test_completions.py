@@ -30,7 +30,8 @@ def test_choices_of_several_prompts_stand_in_the_order_of_the_prompts(app):
     answer = post(app, URL, COMPLETION | {"prompt": ["a", "b", "c"], "n": 2, "max_tokens": 1}).json()
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3, 4, 5]
     assert [choice["text"] for choice in answer["choices"]] == ["a0", "a1", "b0", "b1", "c0", "c1"]
-    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9, "prompt_tokens_details": {"cached_tokens": 0}}
+    counts = {name: count for name, count in answer["usage"].items() if not name.endswith("details")}
+    assert counts == {"prompt_tokens": 3, "completion_tokens": 6, "total_tokens": 9}
 
 
 @pytest.mark.parametrize("prompt", [[104, 105], [[104, 105]], ["hi"], "hi"])

@@ -23,6 +23,18 @@ def message(**fields):
     return chat(messages=[{name: value for name, value in ({"role": "user", "content": "hi"} | fields).items() if value is not ...}])
 
 
+def tool(**fields):
+    return {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}} | fields}
+
+
+def calling(arguments):
+    return {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]}
+
+
+def nested(depth):
+    return {"type": "object", "properties": {"a": nested(depth - 1)}} if depth else {}
+
+
 @pytest.fixture(scope="module")
 def app():
     return make_app()
@@ -197,7 +209,65 @@ FIELDS = [
     *[("B132", message(name=name), 400, "invalid_value", "messages[0].name") for name in ("a\nb", "n" * 1024)],
     *[(f"B145-{value}", chat(response_format={"type": value}), 400, "invalid_value", "response_format") for value in ("xml",)],
     ("format", chat(response_format={"type": "json_object"}), 400, "unsupported_value", "response_format"),
-    ("tools", chat(tools=[{"type": "function"}]), 400, "unsupported_parameter", "tools"),
+    ("B131-1MiB", chat(messages=[*CHAT["messages"], calling("x" * MiB)]), 400, "context_length_exceeded", "messages"),
+    ("B158-none", chat(tool_choice="required"), 400, "invalid_value", "tool_choice"),
+    ("B158-empty", chat(tools=[], tool_choice="required"), 400, "invalid_value", "tool_choice"),
+    (
+        "B158-missing",
+        chat(tools=[tool()], tool_choice={"type": "function", "function": {"name": "g"}}),
+        400,
+        "invalid_value",
+        "tool_choice",
+    ),
+    *[(f"B158-{value}", chat(tools=[tool()], tool_choice=value), 400, "invalid_value", "tool_choice") for value in ("any", 1, {}, [])],
+    ("tools-empty", chat(tools=[]), 400, "empty_array", "tools"),
+    ("B159-129", chat(tools=[tool(name=f"f{i}") for i in range(129)]), 400, "array_above_max_length", "tools"),
+    *[
+        (f"B159-{name!r:.9}", chat(tools=[tool(name=name)]), 400, "invalid_value", "tools[0].function.name")
+        for name in ("a b", "f" * 65, "", None, 1, "<|im_end|>", "a\n")
+    ],
+    ("B159-twice", chat(tools=[tool(), tool()]), 400, "invalid_value", "tools[1].function.name"),
+    *[
+        (f"B160-{value!r:.25}", chat(tools=[tool(parameters=value)]), 400, "invalid_json_schema", "tools[0].function.parameters")
+        for value in (
+            1,
+            [],
+            "object",
+            {"type": "string"},
+            {"type": 5},
+            {"properties": []},
+            {"properties": {"a": 1}},
+            {"required": "a"},
+            {"properties": {"a": {"type": "nope"}}},
+            {"properties": {"a": {"type": ["string", 5]}}},
+            {"properties": {"a": {"pattern": 5}}},
+            {"properties": {"a": {"anyOf": {}}}},
+            {"properties": {"a": {"enum": 1}}},
+            {"properties": {"a": {"items": 5}}},
+        )
+    ],
+    ("B150-deep", chat(tools=[tool(parameters=nested(40))]), 400, "schema_too_complex", "tools[0].function.parameters"),
+    ("B150-deeper", chat(tools=[tool(parameters=nested(300))]), 400, "schema_too_complex", "tools[0].function.parameters"),
+    (
+        "B150-wide",
+        chat(tools=[tool(parameters={"properties": {f"p{i}": {} for i in range(100_000)}})]),
+        400,
+        "schema_too_complex",
+        "tools[0].function.parameters",
+    ),
+    *[(f"tools-{value!r}", chat(tools=value), 400, "invalid_type", "tools") for value in (1, "a", {})],
+    *[(f"tools-{value!r}", chat(tools=[value]), 400, "invalid_type", "tools[0]") for value in (1, "a", [], None)],
+    ("tools-kind", chat(tools=[{"type": "web_search"}]), 400, "invalid_value", "tools[0].type"),
+    ("tools-field", chat(tools=[tool() | {"x": 1}]), 400, "unknown_parameter", "tools[0].x"),
+    ("tools-function", chat(tools=[{"type": "function"}]), 400, "invalid_type", "tools[0].function"),
+    ("tools-description", chat(tools=[tool(description="d" * 99_999)]), 400, "string_above_max_length", "tools[0].function.description"),
+    ("tools-strict", chat(tools=[tool(strict=True)]), 400, "unsupported_value", "tools[0].function.strict"),
+    ("required", chat(tools=[tool()], tool_choice="required"), 400, "unsupported_value", "tool_choice"),
+    ("named", chat(tools=[tool()], tool_choice={"type": "function", "function": {"name": "f"}}), 400, "unsupported_value", "tool_choice"),
+    ("allowed", chat(tools=[tool()], tool_choice={"type": "allowed_tools"}), 400, "unsupported_value", "tool_choice"),
+    ("parallel", chat(parallel_tool_calls="no"), 400, "invalid_type", "parallel_tool_calls"),
+    ("effort", chat(reasoning_effort="huge"), 400, "invalid_value", "reasoning_effort"),
+    ("include", chat(include_reasoning=1), 400, "invalid_type", "include_reasoning"),
     ("priority", chat(priority=3), 400, "unsupported_parameter", "priority"),
 ]
 TEXT_FIELDS = [

@@ -17,11 +17,12 @@ import msgspec
 
 from octavo.config.schema import HASH_ALGOS, EngineConfig, KVEventsConfig, ServerConfig
 from octavo.errors import ConfigError
+from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.units import parse_int
 
-Group = Literal["Model", "Memory", "Scheduling", "Runtime", "HTTP", "Access", "Observability"]
+Group = Literal["Model", "Memory", "Scheduling", "Runtime", "HTTP", "Access", "Tools", "Observability"]
 ENGINE_GROUPS: tuple[Group, ...] = ("Model", "Memory", "Scheduling", "Runtime")
-ALL_GROUPS: tuple[Group, ...] = (*ENGINE_GROUPS, "HTTP", "Access", "Observability")
+ALL_GROUPS: tuple[Group, ...] = (*ENGINE_GROUPS, "HTTP", "Access", "Tools", "Observability")
 
 
 def _text(text: str) -> str:
@@ -237,6 +238,30 @@ FLAGS: tuple[Flag, ...] = (
         repeatable=True,
     ),
     Flag("insecure-no-auth", "server.insecure_no_auth", "Access", "allow an address off loopback without any key", switch=True),
+    Flag(
+        "enable-auto-tool-choice",
+        "server.enable_auto_tool_choice",
+        "Tools",
+        "let models call the tools of a request when they choose to",
+        switch=True,
+    ),
+    Flag(
+        "tool-call-parser",
+        "server.tool_call_parser",
+        "Tools",
+        "how the model writes tool calls; auto: as its chat template teaches, if that is surely one of "
+        f"{', '.join(sorted(TOOL_FORMATS))}; none: not at all",
+        "NAME",
+        _one_of("auto", "none", *TOOL_FORMATS),
+    ),
+    Flag(
+        "reasoning-parser",
+        "server.reasoning_parser",
+        "Tools",
+        f"how the model marks its reasoning: {', '.join(sorted(REASONING_FORMATS))}; none: reasoning is left in the answer's text",
+        "NAME",
+        _one_of("none", *REASONING_FORMATS),
+    ),
     Flag("metrics-prefix", "server.metrics_prefix", "Observability", "first part of every metric's name", "PREFIX"),
     Flag(
         "log-level",

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from octavo.errors import ConfigError
+from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 
 _LOCAL_ENDPOINTS = ("ipc://", "inproc://", "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:")
 HASH_ALGOS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
@@ -156,6 +157,9 @@ class ServerConfig:
     insecure_no_auth: bool = False  # allow a bind off loopback without keys
     max_body_bytes: int = 8 << 20
     max_num_queued_reqs: int | None = None  # unfinished requests beyond which new ones get 503
+    enable_auto_tool_choice: bool = True
+    tool_call_parser: str = "auto"  # auto: what the chat template teaches, if it is surely one format; none
+    reasoning_parser: str = "none"
     metrics_prefix: str = "vllm:"
     log_level: str = "info"
 
@@ -168,6 +172,8 @@ class ServerConfig:
             raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1024")
         if not _METRIC_NAME.fullmatch(self.metrics_prefix + "x"):
             raise ConfigError(f"metrics_prefix is {self.metrics_prefix!r}; it must be letters, digits, _ and :, and not begin with a digit")
+        _one_of("tool_call_parser", self.tool_call_parser, ("auto", "none", *TOOL_FORMATS))
+        _one_of("reasoning_parser", self.reasoning_parser, ("none", *REASONING_FORMATS))
         _one_of("log_level", self.log_level, ("debug", "info", "warning", "error"))
 
 

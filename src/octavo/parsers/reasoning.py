@@ -26,6 +26,10 @@ class Thinking:
         end = prompt_end.rstrip()
         return end.endswith(self.open) or (self.begins_inside and not end.endswith(self.close))
 
+    def is_left_open(self, text: str) -> bool:
+        """Return whether a message that is to be continued ends as reasoning."""
+        return text.rfind(self.open) > text.rfind(self.close)
+
 
 class ReasoningParser:
     """An OutputParser. `is_thinking`: reasoning has begun, and its end has not come."""

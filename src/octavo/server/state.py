@@ -16,6 +16,7 @@ from octavo.messages.stats import StepStats
 from octavo.messages.wire import EngineReady
 from octavo.metrics.recorder import MetricsRecorder
 from octavo.params import SamplingParams
+from octavo.server.answer_format import AnswerFormat, choose_format
 from octavo.server.auth import KeyRing
 from octavo.server.errors import draining, model_loading, overloaded
 from octavo.specs import GenerationDefaults
@@ -63,6 +64,7 @@ class ServerState:
         self.keys = KeyRing(config.api_key)
         self._metrics: MetricsRecorder | None = None
         self.system_fingerprint = ""
+        self.answer_format = AnswerFormat()
         self._engine: Engine | None = None
         self._is_draining = False
         self._text_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
@@ -74,6 +76,7 @@ class ServerState:
         self._metrics = metrics
         identity = f"{__version__} {engine.model_names[0]} {ready.max_model_len} {ready.vocab_size}"
         self.system_fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        self.answer_format = choose_format(self.config, engine.chat.source if engine.chat is not None else "")
         self._engine = engine
 
     def drain(self) -> None:

@@ -56,6 +56,16 @@ class ChatTemplate:
         return self._template is not None
 
     @property
+    def source(self) -> str:
+        """The template's text; empty when there is none."""
+        return "" if self._template is None else self._template.source
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """What a request may set by chat_template_kwargs."""
+        return frozenset() if self._template is None else self._template.variables
+
+    @property
     def supports_tools(self) -> bool:
         return self._template is not None and self._template.supports_tools
 

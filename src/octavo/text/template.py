@@ -43,7 +43,7 @@ class Shape:
 
 
 class Template:
-    """`supports_tools`: it reads `tools`. `variables`: what else it reads, so what a request may set."""
+    """`source`: its text. `supports_tools`: it reads `tools`. `variables`: what else it reads, so what a request may set."""
 
     def __init__(self, source: str, control_tokens: Mapping[str, int], special_tokens: Mapping[str, str]) -> None:
         """`special_tokens`: bos_token and eos_token as texts.
@@ -52,6 +52,7 @@ class Template:
         """
         if len(source) > MAX_SOURCE_CHARS:
             raise LimitExceeded(f"{len(source):,} characters; the limit is {MAX_SOURCE_CHARS:,}")
+        self.source = source
         self._environment = TemplateEnvironment()
         self._marks = Marks(control_tokens)
         self._special_tokens = {name: self._marks.mark(text) for name, text in special_tokens.items()}

@@ -10,6 +10,7 @@ CHECKED_ELSEWHERE = {
     "logit_bias",
     "prompt",
     "stop",
+    "tools",
 }  # item bounds: the template, or the field's own validator
 
 
@@ -25,7 +26,7 @@ def unbounded(schema, path="", *, definitions=None):
         low = "minimum" in schema or "exclusiveMinimum" in schema
         if not (low and "maximum" in schema):
             yield path
-    elif kind == "string" and "maxLength" not in schema:
+    elif kind == "string" and not {"maxLength", "enum", "const"} & set(schema):
         yield path
     elif kind == "array":
         if "maxItems" not in schema:

@@ -1,6 +1,6 @@
 """POST /v1/chat/completions.
 
-body -> ChatRequest -> Prompt -> events -> chunks. A streamed answer is the chunks; any other is the same chunks folded.
+body -> ChatRequest -> Turn -> parts -> chunks. A streamed answer is the chunks; any other is the same chunks folded.
 A choice's first chunk has the role, its last one and only that one a finish_reason; the usage chunk comes after all.
 """
 
@@ -14,86 +14,72 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.client.outputs import Logprob, PositionLogprobs
-from octavo.errors import InvalidRequest
-from octavo.params import SamplingParams
+from octavo.parsers.deltas import CallArguments, CallBegin, Content, Delta, Reasoning
+from octavo.server.answers import AnswerPart
 from octavo.server.body import read_json_object
 from octavo.server.disconnect import until_disconnect
 from octavo.server.errors import JSONResponse
-from octavo.server.openai.generation import Events, Header, Prompt, Usage, generate
-from octavo.server.openai.models import check_model
-from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params
+from octavo.server.openai.generation import Header
 from octavo.server.openai.schemas import ChatRequest
 from octavo.server.openai.validation import check_stream_options, parse_body, wants_usage
 from octavo.server.sse import EventStream
-from octavo.server.state import Engine, ServerState
+from octavo.server.state import ServerState
+from octavo.server.turn import Turn, open_turn
 
 Chunks = AsyncGenerator[dict[str, Any], None]
 
 
 async def create_chat_completion(request: Request) -> Response:
     state: ServerState = request.app.state.server
-    engine = state.admit()
+    state.admit()
     body = parse_body(ChatRequest, await read_json_object(request, state.config.max_body_bytes))
-    check_model(engine, body.model)
-    _check_combinations(body)
-    token_ids = await state.in_text_pool(_render, engine, body)
-    prompt = Prompt(token_ids, _params(body, engine, len(token_ids)))
+    check_stream_options(body)
     name = f"chatcmpl-{request.state.request_id}"
+    turn = await open_turn(request, body, name)
     header = Header(name, "chat.completion.chunk", body.model, state.system_fingerprint, with_usage=wants_usage(body))
-    events = generate(state, [prompt], request_id=name, cache_salt=request.state.cache_salt, arrival_s=request.state.arrival_s)
-    chunks = _chunks(header, events, Usage([prompt]))
+    chunks = _chunks(header, turn)
     if body.stream:
         return EventStream(chunks)
     return JSONResponse(await until_disconnect(request.receive, _fold(chunks)))
 
 
-def _check_combinations(body: ChatRequest) -> None:
-    check_stream_options(body)
-    if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
-        raise InvalidRequest("max_tokens and max_completion_tokens differ; send one of them", param="max_tokens")
-    if body.top_logprobs and not body.logprobs:
-        raise InvalidRequest("top_logprobs needs logprobs true", param="top_logprobs")
-    if body.add_generation_prompt and body.continue_final_message:
-        raise InvalidRequest("add_generation_prompt and continue_final_message cannot both be true", param="continue_final_message")
-
-
-def _render(engine: Engine, body: ChatRequest) -> list[int]:
-    """Return the prompt's token ids; the template checks the messages. Runs off the event loop."""
-    if engine.chat is None:
-        raise InvalidRequest("this model has no chat template; use /v1/completions, or start with --chat-template", param="messages")
-    return engine.chat.render(
-        body.messages,
-        add_generation_prompt=not body.continue_final_message if body.add_generation_prompt is None else body.add_generation_prompt,
-        continue_final_message=bool(body.continue_final_message),
-        template_kwargs=body.chat_template_kwargs,
-        max_prompt_tokens=engine.ready.max_model_len,
-    )
-
-
-def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int) -> SamplingParams:
-    max_model_len = engine.ready.max_model_len
-    room = room_for_answer(num_prompt_tokens, max_model_len, "messages")
-    if body.max_tokens is not None:
-        check_max_tokens(body.max_tokens, num_prompt_tokens, max_model_len, "messages")
-    max_tokens = min(room, body.max_tokens or body.max_completion_tokens or room)
-    logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return sampling_params(body, engine.generation, max_tokens=max_tokens, logprobs=logprobs)
-
-
-async def _chunks(header: Header, events: Events, usage: Usage) -> Chunks:
+async def _chunks(header: Header, turn: Turn) -> Chunks:
     begun: set[int] = set()
-    async with aclosing(events):
-        async for index, event in events:
-            usage.see(index, event)
-            if index not in begun:
-                begun.add(index)
-                yield header.chunk([_choice(index, {"role": "assistant", "content": ""})])
-            if event.text or event.logprobs or event.finish_reason:
-                delta = {"content": event.text} if event.text else {}
-                logprobs = {"content": [_position(position) for position in event.logprobs], "refusal": None} if event.logprobs else None
-                yield header.chunk([_choice(index, delta, logprobs, event.finish_reason, event.stop_reason)])
+    async with aclosing(turn.parts) as parts:
+        async for part in parts:
+            if part.index not in begun:
+                begun.add(part.index)
+                yield header.chunk([_choice(part.index, {"role": "assistant", "content": ""})])
+            for choice in _choices(part):
+                yield header.chunk([choice])
     if header.with_usage:
-        yield header.chunk([], usage.as_dict())
+        yield header.chunk([], turn.usage.as_dict())
+
+
+def _choices(part: AnswerPart) -> list[dict[str, Any]]:
+    """Return a part as one choice a delta: the first has its log-probabilities, the last its finish_reason."""
+    event = part.event
+    logprobs = {"content": [_position(position) for position in event.logprobs], "refusal": None} if event.logprobs else None
+    deltas = [_delta(delta) for delta in part.deltas]
+    if not deltas and (logprobs or part.finish_reason):
+        deltas = [{}]
+    choices = [_choice(part.index, delta) for delta in deltas]
+    if choices:
+        choices[0]["logprobs"] = logprobs
+        choices[-1] |= {"finish_reason": part.finish_reason, "stop_reason": event.stop_reason}
+    return choices
+
+
+def _delta(delta: Delta) -> dict[str, Any]:
+    match delta:
+        case Content(text):
+            return {"content": text}
+        case Reasoning(text):
+            return {"reasoning": text, "reasoning_content": text}
+        case CallBegin(index, call_id, name):
+            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}]}
+        case CallArguments(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
 async def _fold(chunks: Chunks) -> dict[str, Any]:
@@ -102,18 +88,35 @@ async def _fold(chunks: Chunks) -> dict[str, Any]:
     async with aclosing(chunks):
         async for chunk in chunks:
             for new in chunk["choices"]:
-                index, delta = new["index"], new["delta"]
+                index = new["index"]
                 if index not in choices:
                     choices[index] = {"index": index, "message": {"role": "assistant", "content": "", "refusal": None}, "logprobs": None}
                 choice = choices[index]
-                choice["message"]["content"] += delta.get("content", "")
+                _add(choice["message"], new["delta"])
                 if new["logprobs"] is not None:
                     if choice["logprobs"] is None:
                         choice["logprobs"] = {"content": [], "refusal": None}
                     choice["logprobs"]["content"] += new["logprobs"]["content"]
                 choice["finish_reason"] = new["finish_reason"]
                 choice["stop_reason"] = new["stop_reason"]
+    for choice in choices.values():
+        message = choice["message"]
+        if not message["content"] and "tool_calls" in message:
+            message["content"] = None
     return chunk | {"object": "chat.completion", "choices": [choices[index] for index in sorted(choices)]}
+
+
+def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Add a delta to the message that it is part of."""
+    for field in ("content", "reasoning", "reasoning_content"):
+        if field in delta:
+            message[field] = message.get(field, "") + delta[field]
+    for call in delta.get("tool_calls", ()):
+        if "id" in call:
+            whole = {"id": call["id"], "type": "function", "function": dict(call["function"])}
+            message.setdefault("tool_calls", []).append(whole)
+        else:
+            message["tool_calls"][call["index"]]["function"]["arguments"] += call["function"]["arguments"]
 
 
 def _choice(

@@ -57,23 +57,37 @@ class Usage:
     """Counts the tokens of one answer from its events."""
 
     def __init__(self, prompts: Sequence[Prompt]) -> None:
-        self._num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        self.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         self._n = prompts[0].params.n
         self._output: dict[int, int] = {}  # by choice
+        self._reasoning: dict[int, int] = {}  # by choice
         self._cached: dict[int, int] = {}  # by prompt: its first choice's
 
-    def see(self, choice: int, event: RequestOutput) -> None:
+    def see(self, choice: int, event: RequestOutput, num_reasoning_tokens: int = 0) -> None:
         self._output[choice] = event.num_output_tokens
+        self._reasoning[choice] = num_reasoning_tokens
         if event.index == 0:
             self._cached[choice // self._n] = event.num_cached_tokens
 
+    @property
+    def num_output_tokens(self) -> int:
+        return sum(self._output.values())
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        return sum(self._reasoning.values())
+
+    @property
+    def num_cached_tokens(self) -> int:
+        return sum(self._cached.values())
+
     def as_dict(self) -> dict[str, Any]:
-        num_output_tokens = sum(self._output.values())
         return {
-            "prompt_tokens": self._num_prompt_tokens,
-            "completion_tokens": num_output_tokens,
-            "total_tokens": self._num_prompt_tokens + num_output_tokens,
-            "prompt_tokens_details": {"cached_tokens": sum(self._cached.values())},
+            "prompt_tokens": self.num_prompt_tokens,
+            "completion_tokens": self.num_output_tokens,
+            "total_tokens": self.num_prompt_tokens + self.num_output_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.num_reasoning_tokens},
         }
 
 

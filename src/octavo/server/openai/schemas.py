@@ -1,18 +1,20 @@
 """The request bodies of the OpenAI API: closed, strict (no coercion), every field bounded.
 
 A field that we do not honour is refused by name: `refused_fields` (with the value that asks for nothing, which passes),
-and `refused_when_set` for those whose value is checked first. Messages and chat_template_kwargs are checked by text.chat.ChatTemplate.
+and `refused_when_set` for those whose value is checked first. Messages and chat_template_kwargs are checked by text.chat.ChatTemplate,
+tools and tool_choice by text.tools.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from octavo.params import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_N, MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS, MIN_REPETITION_PENALTY
 from octavo.text.chat import MAX_TEMPLATE_KWARGS
+from octavo.text.tools import MAX_TOOLS
 
 MAX_MESSAGES = 2048
 MAX_PROMPTS = 32
@@ -20,6 +22,8 @@ MAX_NAME_CHARS = 256
 MAX_TOKENS = 2**31 - 1
 MAX_STOP_TOKEN_IDS = 128
 MAX_METADATA = 16
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 def _stop(value: Any) -> list[str]:
@@ -192,15 +196,10 @@ class ChatRequest(RequestBody):
         "echo": False,
         "function_call": "none",
         "functions": None,
-        "include_reasoning": True,
         "modalities": ["text"],
-        "parallel_tool_calls": None,
         "prediction": None,
         "prompt_cache_key": None,
-        "reasoning_effort": None,
         "safety_identifier": None,
-        "tool_choice": "none",
-        "tools": None,
         "verbosity": None,
         "web_search_options": None,
     }
@@ -213,6 +212,11 @@ class ChatRequest(RequestBody):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=MAX_TEMPLATE_KWARGS)
+    tools: list[Any] | None = Field(None, max_length=MAX_TOOLS)
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    include_reasoning: bool | None = None
 
 
 class CompletionRequest(RequestBody):

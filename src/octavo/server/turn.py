@@ -1,0 +1,154 @@
+"""One turn of a conversation: a ChatRequest to the parts of its answers.
+
+Chat completions, responses and messages all come this way; they differ in the bodies that become a ChatRequest, and in
+what they make of the parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from octavo.errors import InvalidRequest
+from octavo.params import SamplingParams
+from octavo.server.answers import Parts, Reading, begins_thinking, read_answers
+from octavo.server.openai.generation import Prompt, Usage, generate
+from octavo.server.openai.models import check_model
+from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params
+from octavo.server.openai.schemas import ChatRequest
+from octavo.server.state import Engine, ServerState
+from octavo.text.tools import Tool, read_tool_choice, validate_tools
+
+
+@dataclass(frozen=True)
+class Turn:
+    """`parts` are generated as they are asked for; `usage` counts those that have come."""
+
+    parts: Parts
+    usage: Usage
+
+
+async def open_turn(request: Request, body: ChatRequest, name: str) -> Turn:
+    """Return the turn that `body` asks for, under the request id `name`. Raises RequestError and CapacityError."""
+    state: ServerState = request.app.state.server
+    engine = state.admit()
+    check_model(engine, body.model)
+    check_combinations(body)
+    tools = _offered_tools(state, body)
+    token_ids = await state.in_text_pool(render, engine, body, tools)
+    reading = _reading(state, engine, body, tools, token_ids)
+    params = _params(body, engine, len(token_ids))
+    if reading.looks_for_any(engine.tokenizer.control_tokens):
+        params = msgspec.structs.replace(params, skip_special_tokens=False)
+    prompt = Prompt(token_ids, params)
+    usage = Usage([prompt])
+    events = generate(state, [prompt], request_id=name, cache_salt=request.state.cache_salt, arrival_s=request.state.arrival_s)
+    return Turn(read_answers(events, reading, usage, params.n), usage)
+
+
+async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:
+    """Return how many tokens the prompt of the turn would have. Raises RequestError and CapacityError."""
+    state: ServerState = request.app.state.server
+    engine = state.engine
+    check_model(engine, body.model)
+    return len(await state.in_text_pool(render, engine, body, _offered_tools(state, body)))
+
+
+def check_combinations(body: ChatRequest) -> None:
+    if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
+        raise InvalidRequest("max_tokens and max_completion_tokens differ; send one of them", param="max_tokens")
+    if body.top_logprobs and not body.logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs true", param="top_logprobs")
+    if body.add_generation_prompt and body.continue_final_message:
+        raise InvalidRequest("add_generation_prompt and continue_final_message cannot both be true", param="continue_final_message")
+
+
+def render(engine: Engine, body: ChatRequest, tools: list[Tool]) -> list[int]:
+    """Return the prompt's token ids; the template checks the messages. Runs off the event loop."""
+    if engine.chat is None:
+        raise InvalidRequest("this model has no chat template; use /v1/completions, or start with --chat-template", param="messages")
+    return engine.chat.render(
+        body.messages,
+        add_generation_prompt=not body.continue_final_message if body.add_generation_prompt is None else body.add_generation_prompt,
+        continue_final_message=bool(body.continue_final_message),
+        tools=tools or None,
+        template_kwargs=_template_kwargs(engine.chat.variables, body),
+        max_prompt_tokens=engine.ready.max_model_len,
+    )
+
+
+def _offered_tools(state: ServerState, body: ChatRequest) -> list[Tool]:
+    """Return the tools that the model is told of: none when it must not call any. Raises InvalidRequest."""
+    tools = validate_tools(body.tools) if body.tools else []
+    choice = read_tool_choice(body.tool_choice, tools)
+    if body.tools == []:
+        raise InvalidRequest("tools is an empty array; leave it out", code="empty_array", param="tools")
+    if choice.kind == "none":
+        return []
+    if choice.kind != "auto":
+        raise InvalidRequest(
+            "this server cannot make a model call a tool; send tool_choice auto, and ask for the call in the messages",
+            code="unsupported_value",
+            param="tool_choice",
+        )
+    if state.answer_format.calls is None:
+        raise InvalidRequest(
+            "tools are off, or it is not known how this model writes tool calls; leave tools out, send tool_choice none, "
+            "or start the server with --tool-call-parser NAME",
+            code="unsupported_parameter",
+            param="tools",
+        )
+    return tools
+
+
+def _template_kwargs(variables: frozenset[str], body: ChatRequest) -> dict[str, Any]:
+    """Return chat_template_kwargs with the reasoning effort, in the word that this template has for it. Raises InvalidRequest."""
+    kwargs = dict(body.chat_template_kwargs or {})
+    effort = body.reasoning_effort
+    if effort is None:
+        return kwargs
+    if "reasoning_effort" in variables:
+        return {"reasoning_effort": effort} | kwargs
+    switch = next((name for name in ("enable_thinking", "thinking") if name in variables), None)
+    if switch is not None:
+        return {switch: effort != "none"} | kwargs
+    if effort != "none":
+        raise InvalidRequest(
+            "this model's chat template knows no reasoning effort; leave reasoning_effort out",
+            code="unsupported_parameter",
+            param="reasoning_effort",
+        )
+    return kwargs
+
+
+def _reading(state: ServerState, engine: Engine, body: ChatRequest, tools: list[Tool], token_ids: list[int]) -> Reading:
+    thinking = state.answer_format.thinking
+    return Reading(
+        calls=state.answer_format.calls if tools else None,
+        thinking=thinking,
+        schemas={tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools},
+        max_calls=1 if body.parallel_tool_calls is False else None,
+        begins_thinking=begins_thinking(thinking, engine.tokenizer, token_ids, _continued(body)),
+        shows_reasoning=body.include_reasoning is not False,
+    )
+
+
+def _continued(body: ChatRequest) -> str | None:
+    """Return the text that the answer continues, or None when it is an answer of its own."""
+    if not body.continue_final_message:
+        return None
+    content = body.messages[-1].get("content")
+    return content if isinstance(content, str) else ""
+
+
+def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int) -> SamplingParams:
+    max_model_len = engine.ready.max_model_len
+    room = room_for_answer(num_prompt_tokens, max_model_len, "messages")
+    if body.max_tokens is not None:
+        check_max_tokens(body.max_tokens, num_prompt_tokens, max_model_len, "messages")
+    max_tokens = min(room, body.max_tokens or body.max_completion_tokens or room)
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    return sampling_params(body, engine.generation, max_tokens=max_tokens, logprobs=logprobs)
