@@ -9,7 +9,10 @@ from octavo.parsers.python_calls import PythonCalls
 from octavo.parsers.reasoning import Thinking
 from octavo.parsers.xml_calls import XmlCalls
 
-_HERMES = JsonCalls(openers=("<tool_call>",), closers=("</tool_call>",))
+# Small models of these families forget the tags, and write the object alone or as a block of code.
+_HERMES = JsonCalls(
+    openers=("<tool_call>",), closers=("</tool_call>", "```"), is_bare=True, separators=",", fences=("```json", "```xml", "```", "<tools>")
+)
 _QWEN_XML = XmlCalls(section="<tool_call>", closers=("</tool_call>",))
 _LLAMA_JSON = JsonCalls(openers=("<|python_tag|>",), is_bare=True, separators=";,")
 
@@ -30,7 +33,7 @@ TOOL_FORMATS: dict[str, Grammar] = {
     ),
     "granite": JsonCalls(openers=("<|tool_call|>", "<tool_call>"), closers=("</tool_call>",)),
     "granite-20b-fc": JsonCalls(openers=("<function_call>",)),
-    "granite4": _HERMES,
+    "granite4": JsonCalls(openers=("<tool_call>",), closers=("</tool_call>",)),
     "hermes": _HERMES,
     "jamba": JsonCalls(openers=("<tool_calls>",), closers=("</tool_calls>",)),
     "kimi_k2": NamedCalls(

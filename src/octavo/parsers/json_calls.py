@@ -15,15 +15,18 @@ _SCALAR = frozenset("+-.0123456789abcdefghijklmnopqrstuvwxyzE")
 
 @dataclass(frozen=True)
 class JsonCalls:
-    """`separators` may stand between objects that are in no array."""
+    """`separators` may stand between objects that are in no array. `fences`: marks that may stand before a bare call."""
 
     openers: tuple[str, ...] = ()
     closers: tuple[str, ...] = ()
     is_bare: bool = False
     short_ids: bool = False
     separators: str = ""
+    fences: tuple[str, ...] = ()
 
     def read(self, reader: Reader, calls: CallWriter, opener: str) -> Steps[None]:
+        if not opener:
+            yield from self._skip_fence(reader)
         yield from reader.skip_space()
         if (yield from reader.peek()) == "[":
             yield from read_call_array(reader, calls)
@@ -32,11 +35,14 @@ class JsonCalls:
         while (yield from reader.attempt(self._read_next(reader, calls))):
             pass
 
+    def _skip_fence(self, reader: Reader) -> Steps[None]:
+        for fence in self.fences:
+            if (yield from reader.try_word(fence)):
+                return
+
     def _read_next(self, reader: Reader, calls: CallWriter) -> Steps[None]:
         yield from reader.skip_space()
-        separator = yield from reader.take()
-        if not separator or separator not in self.separators:
-            raise NotACall
+        yield from reader.while_in(self.separators.__contains__)
         yield from reader.skip_space()
         yield from read_call_object(reader, calls)
 

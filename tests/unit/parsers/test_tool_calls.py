@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from tests.fakes.tool_texts import CALLS, SCHEMAS, WRITERS, make_parser, parse
+from tests.fakes.tool_texts import CALLS, SCHEMAS, WRITERS, as_json, make_parser, parse
 
 from octavo.parsers.deltas import CallArguments, CallBegin
 from octavo.parsers.formats import TOOL_FORMATS
@@ -122,6 +122,16 @@ def test_arguments_before_the_name_as_text_or_null_are_taken():
         assert (folded.content, folded.calls) == ("", [["math.add", '{"a": 1}']])
     assert parse(make_parser("hermes"), ['<tool_call>{"name": "stop", "arguments": null}']).calls == [["stop", "{}"]]
     assert parse(make_parser("hermes"), ['<tool_call>{"name": "stop"}']).calls == [["stop", "{}"]]
+
+
+@pytest.mark.parametrize("text", ["{}", " {}", "```json\n{}\n```", "```\n{}\n```\n", "{}\n{}", "{},{}", "[{}, {}]"])
+def test_hermes_takes_calls_without_tags_at_the_beginning_of_an_answer(text):
+    call = as_json("math.add", {"a": 1})
+    text = text.replace("{}", call)
+    folded = parse(make_parser("hermes"), [text])
+    assert (folded.content, calls_of(folded)) == ("", [("math.add", {"a": 1})] * text.count("add"))
+    later = f"For example:\n{text}"
+    assert parse(make_parser("hermes"), [later]).content == later
 
 
 def test_arguments_stream_as_they_come():
