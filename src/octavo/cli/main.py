@@ -23,13 +23,14 @@ COMMANDS = {
     "pull": ("octavo.cli.pull", "download a model"),
     "models": ("octavo.cli.pull", "list the catalogue and what is on disk"),
     "bench": ("octavo.cli.bench", "measure latency or throughput"),
+    "plan": ("octavo.cli.plan", "size a model on paper: memory, speed, cost"),
     "collect-env": ("octavo.cli.collect_env", "print what this machine is, for a bug report"),
 }
 
 _SECTIONS = {
     "Use a model": ("serve", "chat", "complete", "run-batch"),
     "Models on disk": ("pull", "models"),
-    "Measure and report": ("bench", "collect-env"),
+    "Measure and report": ("plan", "bench", "collect-env"),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 
 from octavo.config.schema import EngineConfig
 from octavo.engine.core import EngineCore
@@ -19,17 +20,15 @@ from octavo.kv.manager import KVManager
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import EngineReady, GenerateRequest
 from octavo.params import SamplingParams
-from octavo.planner.memory import MemoryLedger, plan_memory
+from octavo.planner.memory import CPU_MAX_NUM_BATCHED_TOKENS, CPU_MAX_NUM_SEQS, MemoryLedger, plan_memory
 from octavo.scheduler.admission import Limits
 from octavo.scheduler.scheduler import Scheduler
+from octavo.specs import KVSpec
 from octavo.units import format_bytes
 from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.worker import Worker
 
 log = logging.getLogger(__name__)
-
-CPU_MAX_NUM_SEQS = 128
-CPU_MAX_NUM_BATCHED_TOKENS = 512
 
 
 class PhaseClock:
@@ -59,37 +58,22 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
 
     loaded = load_model(config, path, on_phase=lambda name, seconds: clock.mark(name))
 
-    max_model_len = choose_max_model_len(config.model.max_model_len, loaded.spec.max_position)
-    max_num_seqs, max_num_batched_tokens = choose_batch_size(
-        config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens, max_model_len
-    )
-    kv_spec = loaded.spec.kv_spec(choose_kv_dtype(config), config.cache.block_size)
-    ledger = plan_memory(
-        free_bytes=free_bytes,
-        weight_bytes=loaded.weight_bytes,
-        activation_bytes=loaded.backend.activation_bytes(loaded.model, kv_spec, max_num_batched_tokens, max_num_seqs),
-        kv_spec=kv_spec,
-        max_model_len=max_model_len,
-        may_shorten=config.model.max_model_len is None,
-        max_num_seqs=max_num_seqs,
-        utilization=config.cache.gpu_memory_utilization,
-        kv_cache_memory_bytes=config.cache.kv_cache_memory_bytes,
-        num_blocks_override=config.cache.num_gpu_blocks_override,
-    )
+    size = size_engine(config, loaded, free_bytes)
+    ledger, kv_spec = size.ledger, size.kv_spec
     clock.mark("plan")
 
     worker = Worker(
         loaded,
         kv_spec=kv_spec,
         num_blocks=ledger.num_blocks,
-        max_tokens=max_num_batched_tokens,
-        max_rows=max_num_seqs,
+        max_tokens=size.max_num_batched_tokens,
+        max_rows=size.max_num_seqs,
         enforce_eager=config.runtime.enforce_eager,
     )
     limits = Limits(
         max_model_len=ledger.max_model_len,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=size.max_num_seqs,
+        max_num_batched_tokens=size.max_num_batched_tokens,
         vocab_size=loaded.spec.vocab_size,
         long_prefill_token_threshold=config.scheduler.long_prefill_token_threshold,
         watermark=config.scheduler.watermark,
@@ -110,6 +94,36 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
     warm_up(core)
     clock.mark("warm up")
     return core, describe(loaded, ledger, limits, kv_spec.dtype, clock)
+
+
+@dataclass(frozen=True)
+class EngineSize:
+    """What an engine takes of this machine: its memory, the form of its KV blocks and its widest step."""
+
+    ledger: MemoryLedger
+    kv_spec: KVSpec
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
+def size_engine(config: EngineConfig, loaded: LoadedModel, free_bytes: int) -> EngineSize:
+    """Return the sizes of an engine on a machine with `free_bytes` free. Raises ConfigError and OutOfMemory."""
+    max_model_len = choose_max_model_len(config.model.max_model_len, loaded.spec.max_position)
+    seqs, tokens = choose_batch_size(config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens, max_model_len)
+    kv_spec = loaded.spec.kv_spec(choose_kv_dtype(config), config.cache.block_size)
+    ledger = plan_memory(
+        free_bytes=free_bytes,
+        weight_bytes=loaded.weight_bytes,
+        activation_bytes=loaded.backend.activation_bytes(loaded.model, kv_spec, tokens, seqs),
+        kv_spec=kv_spec,
+        max_model_len=max_model_len,
+        may_shorten=config.model.max_model_len is None,
+        max_num_seqs=seqs,
+        utilization=config.cache.gpu_memory_utilization,
+        kv_cache_memory_bytes=config.cache.kv_cache_memory_bytes,
+        num_blocks_override=config.cache.num_gpu_blocks_override,
+    )
+    return EngineSize(ledger, kv_spec, seqs, tokens)
 
 
 def choose_max_model_len(wished: int | None, max_position: int) -> int:

@@ -88,6 +88,16 @@ class Fleet:
     usd_per_million_output: float
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """A fleet against an API on the same requests, in dollars a month. `choice`: self-host | API."""
+
+    api: str
+    own_usd_per_month: float
+    api_usd_per_month: float
+    choice: str
+
+
 def serving_cost(deployment: Deployment, workload: Workload, usd_per_hour: float, *, efficiency: float = 1.0) -> ServingCost:
     """Return what the workload costs on one copy (`usd_per_hour` of one device); `efficiency` divides every floor."""
     if not 0 < efficiency <= 1 or usd_per_hour < 0:
@@ -118,6 +128,13 @@ def serving_cost(deployment: Deployment, workload: Workload, usd_per_hour: float
     )
 
 
+def fitting(deployment: Deployment, workload: Workload) -> Workload | None:
+    """Return the workload with its batch lowered to what one copy holds; None when it holds not one sequence."""
+    copy = replace(deployment, dp=1)
+    held = sequences(copy, size(copy).available_bytes, workload.mean_context)
+    return msgspec.structs.replace(workload, batch=min(workload.batch, held)) if held else None
+
+
 def api_price(workload: Workload, rate: ApiRate) -> float:
     """Return the dollars of one request."""
     return (workload.new_input * rate.input + workload.cached_input * rate.cached_input + workload.output * rate.output) / 1e6
@@ -133,6 +150,12 @@ def compare(own: ServingCost, workload: Workload, rate: ApiRate) -> Comparison:
         break_even=own.usd_per_request / price if price else float("inf"),
         premium=price / own.usd_per_request if own.usd_per_request else float("inf"),
     )
+
+
+def judge(fleet: Fleet, workload: Workload, rate: ApiRate) -> Verdict:
+    """Return which of the two is cheaper for the fleet's arrivals, idle time of the machines included."""
+    api = api_price(workload, rate) * fleet.arrivals_per_s * 3600 * HOURS_A_MONTH
+    return Verdict(rate.name, fleet.usd_per_month, api, "self-host" if fleet.usd_per_month <= api else "API")
 
 
 def cost_by_utilization(own: ServingCost, steps: int = 20) -> tuple[tuple[float, float], ...]:

@@ -70,7 +70,7 @@ def _checkpoint(name: str, bits: float, compute: str = "bf16") -> WeightFormat:
 
 
 def _gguf(name: str, bits: float, embedding: float | None = None, head: float | None = None) -> WeightFormat:
-    return WeightFormat(name, bits, bits, embedding or bits, head or bits, 32.0)
+    return WeightFormat(name, bits, bits, embedding or bits, head or bits, 32.0, "int8")
 
 
 WEIGHT_FORMATS: Mapping[str, WeightFormat] = {

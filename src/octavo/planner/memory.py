@@ -23,6 +23,8 @@ from octavo.specs import KVSpec
 from octavo.units import cdiv, format_bytes
 
 CPU_UTILIZATION = 0.5  # of free memory, when gpu_memory_utilization is not given
+CPU_MAX_NUM_SEQS = 128  # what an engine on a CPU takes where nothing is given, as the next
+CPU_MAX_NUM_BATCHED_TOKENS = 512
 
 
 def requested_bytes(total_bytes: int, utilization: float) -> int:

@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from octavo.errors import ConfigError
 from octavo.planner.catalogue import Device
 from octavo.planner.formats import KVFormat, WeightFormat
-from octavo.planner.memory import CPU_UTILIZATION, max_concurrency, requested_bytes
+from octavo.planner.memory import (
+    CPU_MAX_NUM_BATCHED_TOKENS,
+    CPU_MAX_NUM_SEQS,
+    CPU_UTILIZATION,
+    max_concurrency,
+    requested_bytes,
+)
 from octavo.planner.shape import ModelShape
 from octavo.planner.split import shard
 from octavo.units import GiB, cdiv
@@ -89,7 +95,8 @@ class Sizing:
     `available_bytes` is negative when the weights alone do not fit; `num_blocks` is then 0. `tokens` are the pool's over all
     copies, counted without blocks; `longest_context` is what one sequence may grow to, the model's own limit left aside;
     `max_model_len` is the largest that start-up would accept. `max_concurrency` and `logged_tokens` are those of the engine's
-    log line at `model_len` for one copy.
+    log line at `model_len` for one copy. On a CPU, as Octavo's start-up has it, the pool is no larger than max_num_seqs requests
+    could use, and a length that nobody asked for is lowered to what fits.
     """
 
     total_bytes: int
@@ -117,22 +124,26 @@ def size(deployment: Deployment) -> Sizing:
     """Return what the deployment holds. Raises ConfigError for a split that the model does not allow."""
     d, rank = deployment, deployment.rank
     batched_tokens, seqs = resolve_batch(d.device, d.model_len, d.max_num_batched_tokens, d.max_num_seqs)
-    utilization = d.utilization or (CPU_UTILIZATION if d.device.kind == "cpu" else GPU_UTILIZATION)
-    requested = requested_bytes(d.device.memory_bytes, utilization)
+    requested = requested_bytes(d.device.memory_bytes, utilization_of(d))
     weight_bytes = _weight_bytes(d)
     activations = d.activation_bytes if d.activation_bytes is not None else estimate_activations(rank, batched_tokens, seqs)
     reserve = d.reserve_bytes if d.reserve_bytes is not None else d.device.reserve_bytes
-    available = d.kv_cache_memory_bytes or requested - weight_bytes - activations - reserve
-
     per_token = rank.bytes_per_token(d.kv)
     per_block = per_token * d.block_size
+    available = d.kv_cache_memory_bytes or requested - weight_bytes - activations - reserve
+    if d.device.kind == "cpu" and not d.kv_cache_memory_bytes:
+        available = min(available, math.ceil((seqs * cdiv(d.model_len, d.block_size) + 1) * per_block))
+
     num_blocks = max(0, math.floor(available / per_block)) if per_block else 0
     longest = longest_context(d, available)
-    one = rank.sequence_bytes(d.kv, d.model_len, d.block_size)
+    fits = longest >= d.model_len
+    model_len = d.model_len
+    if d.device.kind == "cpu" and d.max_model_len is None and 0 < longest < model_len:
+        model_len = longest
     if is_uniform(rank):
-        concurrency = max_concurrency(num_blocks, d.model_len, d.block_size)
+        concurrency = max_concurrency(num_blocks, model_len, d.block_size)
     else:
-        concurrency = max(0.0, available / one)
+        concurrency = max(0.0, available / rank.sequence_bytes(d.kv, model_len, d.block_size))
     return Sizing(
         total_bytes=d.device.memory_bytes,
         requested_bytes=requested,
@@ -146,14 +157,19 @@ def size(deployment: Deployment) -> Sizing:
         tokens=d.dp * max(0, math.floor(available / per_token)) if per_token else 0,
         longest_context=longest,
         max_model_len=min(longest, d.shape.max_position),
-        model_len=d.model_len,
-        fits=longest >= d.model_len,
+        model_len=model_len,
+        fits=fits,
         max_concurrency=concurrency,
-        logged_tokens=int(concurrency * d.model_len),
+        logged_tokens=int(concurrency * model_len),
         max_num_seqs=seqs,
         max_num_batched_tokens=batched_tokens,
         concurrency=tuple(Concurrency(context, sequences(d, available, context)) for context in CONTEXTS),
     )
+
+
+def utilization_of(deployment: Deployment) -> float:
+    """Return the share of the device's memory that the deployment uses."""
+    return deployment.utilization or (CPU_UTILIZATION if deployment.device.kind == "cpu" else GPU_UTILIZATION)
 
 
 def is_uniform(shape: ModelShape) -> bool:
@@ -187,17 +203,20 @@ def longest_context(deployment: Deployment, available_bytes: int) -> int:
 
 def estimate_activations(rank: ModelShape, batched_tokens: int, seqs: int) -> int:
     """Return the bytes alive at once in a step: for each token residual, its norm and the widest layer's inputs and outputs in
-    16 bits (q, k, v and the mix, or gate, up and their product); for each sequence its logits in float32, twice."""
-    head_dims = max((sum(group.vector_dims) // 2 for group in rank.groups if group.vector_dims), default=0)
-    attention = 2 * head_dims * (rank.num_heads + rank.num_kv_heads)
-    per_token = 2 * (2 * rank.hidden_size + max(attention, 3 * rank.intermediate_size))
-    return batched_tokens * per_token + seqs * rank.vocab_size * 8
+    16 bits; for each sequence its logits in float32, twice."""
+    return batched_tokens * 2 * (2 * rank.hidden_size + widest_layer(rank)) + seqs * rank.vocab_size * 8
+
+
+def widest_layer(rank: ModelShape) -> int:
+    """Return how many values a token has in its widest place: q, k, v and the mix, or gate, up and their product."""
+    head_dim = max((sum(group.vector_dims) // 2 for group in rank.groups if group.vector_dims), default=0)
+    return max(2 * head_dim * (rank.num_heads + rank.num_kv_heads), 3 * rank.intermediate_size)
 
 
 def batch_defaults(device: Device) -> tuple[int, int]:
     """Return (max_num_batched_tokens, max_num_seqs) that a server takes by default on one device of this kind."""
     if device.kind == "cpu":
-        return 512, 128
+        return CPU_MAX_NUM_BATCHED_TOKENS, CPU_MAX_NUM_SEQS
     if device.memory_bytes >= 160 * GiB:
         return 16_384, 1024
     if device.memory_bytes >= 70 * GiB and not device.name.startswith(("A100", "GB10")):
