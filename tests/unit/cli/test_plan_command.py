@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.unit.loaders.model_files import GGML_F32, gguf_bytes
@@ -13,6 +15,7 @@ from octavo.cli.main import main
 from octavo.planner.catalogue import find_model_entry
 from octavo.planner.plan import Plan
 
+DOCS = Path(__file__).parents[3] / "docs" / "plan.md"
 H100 = ["--device", "H100-80G"]
 
 
@@ -103,6 +106,15 @@ def test_fit_names_devices_that_hold_the_load(capsys):
     assert "H200-141G" in text
     rows = json.loads(answer(capsys, "qwen3-32b", "--fit", "34 x 10k", "--json", *H100))
     assert [(row["device"], row["devices"], row["usd_per_hour"]) for row in rows] == [("H100-80G", 1, 3.49)]
+
+
+def test_the_docs_show_what_is_printed(capsys):
+    shown = re.findall(r"```text\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    printed = answer(capsys, "qwen3-32b", *H100, "--weights", "fp8", "--kv-cache-dtype", "fp8", "--chart")
+    fits = answer(capsys, "qwen3-32b", "--fit", "34 x 10k + 2 x 128K")
+    for block, real in zip(shown, (printed, fits), strict=False):
+        lines = [line.rstrip() for line in real.splitlines()]
+        assert [line for line in block.splitlines() if line and line not in lines] == []
 
 
 def test_list_names_everything(capsys):
