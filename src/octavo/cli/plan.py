@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from octavo.planner.catalogue import Device
     from octavo.planner.memory import MemoryLedger
 
-_TABLES = ("concurrency", "formats", "splits", "decode", "prefill", "costs", "groups")
+_TABLES = ("concurrency", "formats", "splits", "decode", "prefill", "costs", "sensitivity", "groups")
 _THIS = ("this", "cpu")
-_FIT_WEIGHTS = ("bf16", "fp8", "int4")
-_FIT_KV = ("bf16", "fp8")
 _SLO = re.compile(r"(ttft|itl)=(\d+(?:\.\d+)?)(ms|s)")
 
 
@@ -73,7 +71,7 @@ def _parser() -> FlagParser:
     parser.add_argument("--list", action="store_true", help="list the models, devices, formats, workloads and prices known here")
 
     place = parser.add_argument_group("Where and how")
-    place.add_argument("--device", default="this", metavar="NAME", help="a device of --list, or this: measure this machine [this]")
+    place.add_argument("--device", metavar="NAME", help="a device of --list, or this: measure this machine [this; --fit: all]")
     place.add_argument("--weights", metavar="FORMAT", help="format of the weights [that of the files]")
     place.add_argument("--kv-cache-dtype", default="auto", metavar="FORMAT", help="format of the KV memory [bf16; f16 on a CPU]")
     place.add_argument("--tensor-parallel-size", "-tp", type=whole, default=1, metavar="N", help="ranks that share each layer [1]")
@@ -99,6 +97,7 @@ def _parser() -> FlagParser:
     cost = parser.add_argument_group("Cost")
     cost.add_argument("--usd-per-hour", type=number, metavar="USD", help="price of one device [rates.toml, where it has one]")
     cost.add_argument("--workload", action="append", metavar="NAME", help="interactive, agentic or batch; repeatable [all]")
+    cost.add_argument("--utilization", type=number, metavar="0..1", help="share of the time that the machines will work: the verdict at it")
     cost.add_argument("--arrivals", type=number, metavar="N", help="requests a second: size a fleet for the (first) workload")
     cost.add_argument("--slo", default="", metavar="ttft=2s,itl=50ms", help="what the fleet promises: TTFT at p99, mean ITL")
 
@@ -140,8 +139,8 @@ def _model(args: argparse.Namespace) -> PlannedModel:
     return PlannedModel(shape, weight_format(args.weights or "bf16"), None)
 
 
-def _device(name: str) -> Device:
-    if name.lower() in _THIS:
+def _device(name: str | None) -> Device:
+    if name is None or name.lower() in _THIS:
         from octavo.bench.machine import measure_machine
 
         return measure_machine()
@@ -177,7 +176,6 @@ def _deployment(args: argparse.Namespace, model: PlannedModel, device: Device, l
 
 def _plan(args: argparse.Namespace, deployment: Deployment) -> Plan:
     mixes = tuple(catalogue.find_workload(name) for name in args.workload) if args.workload else catalogue.workloads()
-    prices = {rate.device: rate.usd_per_hour for rate in catalogue.machine_rates()}
     traffic = None
     if args.arrivals is not None:
         limits = _parse_slo(args.slo)
@@ -186,12 +184,20 @@ def _plan(args: argparse.Namespace, deployment: Deployment) -> Plan:
         deployment,
         conversation=args.conversation,
         efficiency=_efficiency(args, deployment),
-        usd_per_hour=args.usd_per_hour if args.usd_per_hour is not None else prices.get(deployment.device.name),
+        utilization=args.utilization,
+        usd_per_hour=_prices(args, [deployment.device]).get(deployment.device.name),
         workloads=mixes,
         apis=catalogue.api_rates(),
         speculation=Speculation(args.num_speculative_tokens, args.acceptance) if args.num_speculative_tokens else None,
         traffic=traffic,
     )
+
+
+def _prices(args: argparse.Namespace, devices: Sequence[Device]) -> dict[str, float]:
+    """Return dollars an hour by device: what was given for all of them, else what rates.toml has."""
+    if args.usd_per_hour is not None:
+        return {device.name: args.usd_per_hour for device in devices}
+    return {rate.device: rate.usd_per_hour for rate in catalogue.machine_rates()}
 
 
 def _efficiency(args: argparse.Namespace, deployment: Deployment) -> float:
@@ -206,13 +212,16 @@ def _efficiency(args: argparse.Namespace, deployment: Deployment) -> float:
 
 def _fit(args: argparse.Namespace, model: PlannedModel) -> int:
     load = parse_load(args.fit)
-    devices = catalogue.devices() if args.device == "this" else (_device(args.device),)
-    deployment = _deployment(args, model, devices[0])
-    weights = [model.weights] if args.weights else [model.weights, *(weight_format(name) for name in _FIT_WEIGHTS)]
-    bits = {weight.name: weight for weight in weights if weight.linear <= model.weights.linear or weight == model.weights}
-    kvs = [kv_format(name) for name in (_FIT_KV if args.kv_cache_dtype == "auto" else (args.kv_cache_dtype,))]
-    prices = {rate.device: rate.usd_per_hour for rate in catalogue.machine_rates()}
-    ways = find_fits(deployment, load, devices, tuple(bits.values()), kvs, itl_s=_parse_slo(args.slo).get("itl"), usd_per_hour=prices)
+    devices = catalogue.devices() if args.device is None else (_device(args.device),)
+    ways = find_fits(
+        _deployment(args, model, devices[0]),
+        load,
+        devices,
+        weights=[model.weights] if args.weights else None,
+        kvs=None if args.kv_cache_dtype == "auto" else [kv_format(args.kv_cache_dtype)],
+        itl_s=_parse_slo(args.slo).get("itl"),
+        usd_per_hour=_prices(args, devices),
+    )
     if not ways:
         raise ConfigError(
             f"no known device holds {args.fit} of {model.shape.name}, 8 of them a copy; take smaller formats or a shorter context"
@@ -232,7 +241,7 @@ def _fit(args: argparse.Namespace, model: PlannedModel) -> int:
 
 def _size_engine(args: argparse.Namespace, model: PlannedModel) -> MemoryLedger | None:
     """Return the ledger that the engine itself would start with here, by loading the model; None when it does not run it."""
-    if args.weights or args.device.lower() not in _THIS or model.path is None:
+    if args.weights or (args.device or _THIS[0]).lower() not in _THIS or model.path is None:
         return None
     from octavo.config.resolve import resolve
     from octavo.engine.host_memory import free_memory_bytes

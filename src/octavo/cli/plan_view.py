@@ -17,6 +17,7 @@ from octavo.planner.cost import cost_by_utilization
 from octavo.planner.explain import Derivation
 from octavo.planner.fit import Fit
 from octavo.planner.plan import Plan
+from octavo.planner.tables import CostRow
 from octavo.units import format_bytes
 
 
@@ -95,6 +96,7 @@ def table_rows(plan: Plan, table: str) -> Sequence[Any]:
         "decode": plan.decode,
         "prefill": plan.prefill,
         "costs": plan.costs,
+        "sensitivity": plan.sensitivity,
         "groups": plan.model.groups,
     }[table]
 
@@ -285,6 +287,8 @@ def _costs(console: Console, plan: Plan, *, charts: bool) -> None:
         cells = [c.workload, batch, f"{c.output_tokens_per_s:,.0f}", f"{c.usd_per_million_output:,.3f}", f"{c.idle_usd_per_month:,.2f}"]
         for index, other in enumerate(row.against):
             verdict = "API at any" if other.break_even > 1 else f"{other.break_even:.1%}"
+            if plan.utilization is not None and other.break_even <= 1:
+                verdict += f": {other.verdict(plan.utilization)} at {plan.utilization:.0%}"
             own = cells if index == 0 else [""] * len(cells)
             table.add_row(*own, other.api, f"{other.api_usd_per_million_output:,.3f}", verdict, f"{other.premium:.1f}x")
     console.print(table)
@@ -293,15 +297,23 @@ def _costs(console: Console, plan: Plan, *, charts: bool) -> None:
     )
     if charts:
         for row in plan.costs:
-            cheapest = min(row.against, key=lambda other: other.api_usd_per_million_output)
-            dearest = max(row.against, key=lambda other: other.api_usd_per_million_output)
-            curve = cost_by_utilization(row.cost)
-            lines = columns(curve, top=2 * dearest.api_usd_per_million_output)
-            lines.append("".join(f"{round(100 * utilization):<3}" for utilization, _ in curve) + "% utilization")
-            half = dearest.api_usd_per_million_output
-            lines.append(f"half height ${half:,.2f}: {dearest.api}, break-even {dearest.break_even:.1%}")
-            lines.append(f"{cheapest.api} ${cheapest.api_usd_per_million_output:,.2f}, break-even {cheapest.break_even:.1%}")
-            _print_chart(console, f"$ for a million output tokens, {row.cost.workload}", lines)
+            _cost_charts(console, plan, row)
+
+
+def _cost_charts(console: Console, plan: Plan, row: CostRow) -> None:
+    """Print what a token costs by utilization, and where each API's break-even moves when the floor's speed is not reached."""
+    curve = cost_by_utilization(row.cost)
+    dearest = max(other.api_usd_per_million_output for other in row.against)
+    lines = columns(curve, top=2 * dearest)
+    lines.append("".join(f"{round(100 * utilization):<3}" for utilization, _ in curve) + f"% utilization; half height ${dearest:,.2f}")
+    _print_chart(console, f"$ for a million output tokens, {row.cost.workload}", lines)
+    moved = [line for line in plan.sensitivity if line.workload == row.cost.workload]
+    bars = [
+        (f"{line.api} at {line.efficiency:.0%} of the floor's speed", min(1.0, line.break_even), f"{line.break_even:.0%}") for line in moved
+    ]
+    _print_chart(
+        console, f"break-even utilization, {row.cost.workload}: self-host to the right of the bar", bar_rows([*bars, ("", 1.0, "100%")])
+    )
 
 
 def _fleet(console: Console, plan: Plan) -> None:

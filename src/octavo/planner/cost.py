@@ -71,7 +71,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Copies for an arrival rate. Waits and times in seconds; `ttft_s` and `wait_s` at `quantile`."""
+    """Copies for an arrival rate. Waits and times in seconds; `ttft_s` and `wait_s` at `quantile`. Dollars: None without a price."""
 
     arrivals_per_s: float
     copies: int
@@ -84,8 +84,8 @@ class Fleet:
     wait_s: float
     ttft_s: float
     itl_s: float
-    usd_per_month: float
-    usd_per_million_output: float
+    usd_per_month: float | None
+    usd_per_million_output: float | None
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,9 @@ def compare(own: ServingCost, workload: Workload, rate: ApiRate) -> Comparison:
 
 
 def judge(fleet: Fleet, workload: Workload, rate: ApiRate) -> Verdict:
-    """Return which of the two is cheaper for the fleet's arrivals, idle time of the machines included."""
+    """Return which of the two is cheaper for the fleet's arrivals, idle time of the machines included. The fleet has a price."""
+    if fleet.usd_per_month is None:
+        raise ConfigError("a fleet without a price cannot be weighed against an API; give the dollars of a device an hour")
     api = api_price(workload, rate) * fleet.arrivals_per_s * 3600 * HOURS_A_MONTH
     return Verdict(rate.name, fleet.usd_per_month, api, "self-host" if fleet.usd_per_month <= api else "API")
 
@@ -166,7 +168,7 @@ def cost_by_utilization(own: ServingCost, steps: int = 20) -> tuple[tuple[float,
 def size_fleet(
     deployment: Deployment,
     workload: Workload,
-    usd_per_hour: float,
+    usd_per_hour: float | None,
     arrivals_per_s: float,
     *,
     ttft_s: float | None = None,
@@ -179,9 +181,9 @@ def size_fleet(
     The batch is the workload's, lowered to what fits in memory and to the ITL. Raises ConfigError when no fleet can."""
     if arrivals_per_s <= 0 or not 0 < quantile < 1:
         raise ConfigError(f"arrivals {arrivals_per_s:g} must be more than 0 a second, the quantile {quantile:g} between 0 and 1")
-    own = serving_cost(deployment, workload, usd_per_hour, efficiency=efficiency)
+    own = serving_cost(deployment, workload, 0.0, efficiency=efficiency)
     batch = _batch_within(deployment, workload, min(workload.batch, own.most_that_fit), itl_s, efficiency)
-    own = serving_cost(deployment, msgspec.structs.replace(workload, batch=batch), usd_per_hour, efficiency=efficiency)
+    own = serving_cost(deployment, msgspec.structs.replace(workload, batch=batch), 0.0, efficiency=efficiency)
     if ttft_s is not None and own.prefill_s > ttft_s:
         raise ConfigError(
             f"prefill alone takes {own.prefill_s:.2f} s, more than the TTFT of {ttft_s:g} s: more tensor parallelism is needed"
@@ -199,7 +201,7 @@ def size_fleet(
     places = copies * batch
     wait_s = wait_quantile_s(places, load, residence_s, quantile)
     devices = copies * replace(deployment, dp=1).num_devices
-    month = devices * usd_per_hour * HOURS_A_MONTH
+    month = None if usd_per_hour is None else devices * usd_per_hour * HOURS_A_MONTH
     tokens_a_month = arrivals_per_s * workload.output * 3600 * HOURS_A_MONTH
     return Fleet(
         arrivals_per_s=arrivals_per_s,
@@ -214,7 +216,7 @@ def size_fleet(
         ttft_s=wait_s + own.prefill_s,
         itl_s=own.step_s + batch * own.prefill_s / workload.output,
         usd_per_month=month,
-        usd_per_million_output=month / tokens_a_month * 1e6,
+        usd_per_million_output=None if month is None else month / tokens_a_month * 1e6,
     )
 
 

@@ -8,13 +8,13 @@ their memory in all, the nearest thing to a price that is known for every one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octavo.errors import ConfigError
 from octavo.planner.catalogue import Device
 from octavo.planner.floors import decode_floor
-from octavo.planner.formats import KVFormat, WeightFormat
+from octavo.planner.formats import KVFormat, WeightFormat, kv_choices, weight_choices
 from octavo.planner.sizing import Deployment, size
 from octavo.units import parse_int
 
@@ -66,22 +66,22 @@ def find_fits(
     deployment: Deployment,
     load: Sequence[LoadPart],
     devices: Iterable[Device],
-    weights: Sequence[WeightFormat],
-    kvs: Sequence[KVFormat],
     *,
+    weights: Sequence[WeightFormat] | None = None,
+    kvs: Sequence[KVFormat] | None = None,
     itl_s: float | None = None,
-    usd_per_hour: dict[str, float] | None = None,
+    usd_per_hour: Mapping[str, float] | None = None,
 ) -> tuple[Fit, ...]:
     """Return the best way on each device that has one, the cheapest in memory first.
 
-    `deployment` gives the model and every other setting; `itl_s` refuses ways whose floor is slower. Formats are preferred in
-    the order given."""
+    `deployment` gives the model and every other setting. Formats are preferred in the order given; None: the deployment's own
+    weights, then what is smaller on that kind of device. `itl_s` refuses ways whose floor is slower."""
     ways = []
     for device in devices:
         found = [
             way
-            for weight in weights
-            for kv in kvs
+            for weight in weights or _as_given_or_smaller(deployment.weights, device.kind)
+            for kv in kvs or kv_choices(device.kind)
             for tp in TENSOR_PARALLEL
             if deployment.shape.num_heads % tp == 0 and (tp == 1 or device.kind == "gpu")
             if (way := _fit(deployment, load, device, weight, kv, tp, itl_s, (usd_per_hour or {}).get(device.name)))
@@ -89,6 +89,10 @@ def find_fits(
         if found:
             ways.append(min(found, key=lambda way: way.devices))  # the first of equals: least quantised, smallest tp
     return tuple(sorted(ways, key=lambda way: (way.memory_bytes, way.devices)))
+
+
+def _as_given_or_smaller(own: WeightFormat, kind: str) -> tuple[WeightFormat, ...]:
+    return (own, *(weight for weight in weight_choices(kind) if weight.linear < own.linear))
 
 
 def _fit(

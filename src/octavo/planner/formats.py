@@ -100,7 +100,20 @@ WEIGHT_FORMATS: Mapping[str, WeightFormat] = {
 }
 _WEIGHT_ALIASES = {"bfloat16": "bf16", "float16": "bf16", "f16": "bf16", "float32": "f32", "awq": "int4", "gptq": "int4"}
 
+# What a table of choices offers on each kind of device, the largest first.
+_WEIGHT_CHOICES = {"gpu": ("bf16", "fp8", "int4"), "cpu": ("bf16", "q8_0", "q4_k_m")}
+_KV_CHOICES = {"gpu": ("bf16", "fp8"), "cpu": ("f16", "int8_per_token_head")}
+
 Entry = TypeVar("Entry")
+
+
+def weight_choices(kind: str) -> tuple[WeightFormat, ...]:
+    """Return the formats that are worth comparing on a device of `kind`, the largest first."""
+    return tuple(WEIGHT_FORMATS[name] for name in _WEIGHT_CHOICES[kind])
+
+
+def kv_choices(kind: str) -> tuple[KVFormat, ...]:
+    return tuple(KV_FORMATS[name] for name in _KV_CHOICES[kind])
 
 
 def kv_format(name: str) -> KVFormat:

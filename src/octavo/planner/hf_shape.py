@@ -286,7 +286,7 @@ def _is_sparse(config: Settings, family: str, index: int) -> bool:
     if family in ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe"):
         return index >= config.integer("first_k_dense_replace", 0)
     if family == "jamba":
-        return index % config.integer("expert_layer_period", 2) == config.integer("expert_layer_offset", 1)
+        return index % (config.integer("expert_layer_period", 2) or 2) == config.integer("expert_layer_offset", 1)
     if family == "llama4_text":
         step = config.integer("interleave_moe_layer_step", 1) or 1
         return index % step == step - 1

@@ -56,7 +56,7 @@ def _kind_by_rule(config: Settings, family: str, index: int) -> LayerKind:
     if family in ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"):
         windowed = windowed and config.flag("use_sliding_window", False) and index >= config.integer("max_window_layers", 28)
     elif family == "jamba":
-        is_attention = index % config.integer("attn_layer_period", 8) == config.integer("attn_layer_offset", 4)
+        is_attention = index % (config.integer("attn_layer_period", 8) or 8) == config.integer("attn_layer_offset", 4)
         return LayerKind.FULL if is_attention else LayerKind.MAMBA
     elif family == "qwen3_next":
         return LayerKind.FULL if _is_nth(index, config.integer("full_attention_interval", 4)) else LayerKind.DELTA

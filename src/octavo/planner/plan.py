@@ -7,19 +7,29 @@ table are values of their own, so that a page or a test can read them without pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from octavo.errors import ConfigError
 from octavo.planner.catalogue import ApiRate, Device, Workload
-from octavo.planner.cost import Comparison, Fleet, ServingCost, Verdict, compare, fitting, judge, serving_cost, size_fleet
-from octavo.planner.floors import PrefillFloor, SpeculationGain, StepFloor, decode_floor, prefill_floor, speculation_gain
-from octavo.planner.formats import KV_FORMATS, kv_format, weight_format
+from octavo.planner.cost import Fleet, Verdict, judge, size_fleet
+from octavo.planner.floors import PrefillFloor, SpeculationGain, prefill_floor, speculation_gain
+from octavo.planner.formats import KV_FORMATS
+from octavo.planner.notes import notes
 from octavo.planner.sizing import CONTEXTS, Deployment, Sizing, sequences, size
-from octavo.units import format_bytes
+from octavo.planner.tables import (
+    CostRow,
+    DecodeRow,
+    FormatRow,
+    SensitivityRow,
+    SplitRow,
+    cost_rows,
+    decode_rows,
+    format_rows,
+    sensitivity_rows,
+    split_rows,
+)
 
 CONVERSATION = 10 * 1024  # tokens, of the table of formats: 8k in and 2k out
-_WEIGHT_CHOICES = {"gpu": ("bf16", "fp8", "int4"), "cpu": ("bf16", "q8_0", "q4_k_m")}
-_KV_CHOICES = {"gpu": ("bf16", "fp8"), "cpu": ("f16", "int8_per_token_head")}
 
 
 @dataclass(frozen=True)
@@ -60,56 +70,9 @@ class ModelSummary:
 
 
 @dataclass(frozen=True)
-class FormatRow:
-    """What a choice of formats buys: conversations at once, and how many times those of the first row that holds any."""
-
-    weights: str
-    kv: str
-    weight_bytes: int
-    pool_bytes: int
-    tokens: int
-    conversations: int
-    longest_context: int
-    gain: float | None
-    is_chosen: bool
-
-
-@dataclass(frozen=True)
-class SplitRow:
-    """The same formats on more devices. Rates are floors with every conversation that fits (max_num_seqs at most) decoding."""
-
-    tp: int
-    pp: int
-    dp: int
-    weight_bytes: int
-    bytes_per_token: float
-    tokens: int
-    conversations: int
-    per_sequence: float | None
-    aggregate: float | None
-
-
-@dataclass(frozen=True)
-class DecodeRow:
-    """Floors at one context: a sequence alone, and as many as fit (None where not one does)."""
-
-    context: int
-    one: StepFloor
-    full: StepFloor | None
-
-
-@dataclass(frozen=True)
-class CostRow:
-    """`wished_batch` is the workload's own; the cost is of as much of it as fits."""
-
-    wished_batch: int
-    cost: ServingCost
-    against: tuple[Comparison, ...]
-
-
-@dataclass(frozen=True)
 class Plan:
-    """`efficiency` is measured floor over measured time (1: nothing measured, floors stand alone)."""
+    """`efficiency` is measured floor over measured time (1: nothing measured, floors stand alone). `utilization`: the share of the
+    time that the machines are expected to work, None where nobody said; `Comparison.verdict` takes it."""
 
     model: ModelSummary
     device: Device
@@ -120,6 +83,7 @@ class Plan:
     dp: int
     conversation: int
     efficiency: float
+    utilization: float | None
     sizing: Sizing
     formats: tuple[FormatRow, ...]
     splits: tuple[SplitRow, ...]
@@ -127,6 +91,7 @@ class Plan:
     prefill: tuple[PrefillFloor, ...]
     speculation: SpeculationGain | None
     costs: tuple[CostRow, ...]
+    sensitivity: tuple[SensitivityRow, ...]
     fleet: Fleet | None
     verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...]
@@ -156,6 +121,7 @@ def make_plan(
     *,
     conversation: int = CONVERSATION,
     efficiency: float = 1.0,
+    utilization: float | None = None,
     usd_per_hour: float | None = None,
     workloads: Sequence[Workload] = (),
     apis: Sequence[ApiRate] = (),
@@ -165,7 +131,10 @@ def make_plan(
     """Return the plan of a deployment; costs and a fleet are in it where `usd_per_hour` of a device is given. Raises ConfigError."""
     if conversation < 1:
         raise ConfigError(f"a conversation has {conversation} tokens; it must have at least 1")
+    if utilization is not None and not 0 < utilization <= 1:
+        raise ConfigError(f"the utilization is {utilization:g}; it must be more than 0 and at most 1")
     sizing = size(deployment)
+    costs = cost_rows(deployment, usd_per_hour, workloads, apis, efficiency)
     fleet = _fleet(deployment, usd_per_hour, traffic, efficiency) if traffic else None
     return Plan(
         model=summarise(deployment),
@@ -177,15 +146,19 @@ def make_plan(
         dp=deployment.dp,
         conversation=conversation,
         efficiency=efficiency,
+        utilization=utilization,
         sizing=sizing,
         formats=format_rows(deployment, conversation),
         splits=split_rows(deployment, conversation),
         decode=decode_rows(deployment, sizing),
         prefill=tuple(prefill_floor(deployment, context, budget=sizing.max_num_batched_tokens) for context in CONTEXTS),
         speculation=_speculate(deployment, sizing, conversation, speculation) if speculation else None,
-        costs=cost_rows(deployment, usd_per_hour, workloads, apis, efficiency),
+        costs=costs,
+        sensitivity=sensitivity_rows(costs),
         fleet=fleet,
-        verdicts=tuple(judge(fleet, traffic.workload, api) for api in apis) if fleet and traffic and usd_per_hour is not None else (),
+        verdicts=tuple(judge(fleet, traffic.workload, api) for api in apis)
+        if fleet and traffic and fleet.usd_per_month is not None
+        else (),
         notes=notes(deployment, sizing),
     )
 
@@ -224,92 +197,6 @@ def summarise(deployment: Deployment) -> ModelSummary:
     )
 
 
-def format_rows(deployment: Deployment, conversation: int) -> tuple[FormatRow, ...]:
-    """Return what each pair of formats holds, the largest first; the deployment's own pair is among them."""
-    kind = deployment.device.kind
-    weights = list(dict.fromkeys([weight_format(name) for name in _WEIGHT_CHOICES[kind]] + [deployment.weights]))
-    kvs = list(dict.fromkeys([kv_format(name) for name in _KV_CHOICES[kind]] + [deployment.kv]))
-    rows: list[FormatRow] = []
-    base: int | None = None
-    for weight in weights:
-        for kv in kvs:
-            own = weight == deployment.weights
-            other = replace(deployment, weights=weight, kv=kv, weight_bytes=deployment.weight_bytes if own else None)
-            sizing = size(other)
-            held = sequences(other, sizing.available_bytes, conversation)
-            base = base or held or None
-            rows.append(
-                FormatRow(
-                    weights=weight.name,
-                    kv=kv.name,
-                    weight_bytes=sizing.weight_bytes,
-                    pool_bytes=max(0, sizing.available_bytes),
-                    tokens=sizing.tokens,
-                    conversations=held,
-                    longest_context=sizing.longest_context,
-                    gain=held / base if base else None,
-                    is_chosen=own and kv == deployment.kv,
-                )
-            )
-    return tuple(rows)
-
-
-def split_rows(deployment: Deployment, conversation: int) -> tuple[SplitRow, ...]:
-    """Return the model whole, cut and copied over 1, 2, 4 and 8 devices, and the deployment's own split; none for a CPU."""
-    d = deployment
-    if d.device.kind == "cpu":
-        return ()
-    splits = [(1, 1, 1)] + [split for n in (2, 4, 8) for split in ((n, 1, 1), (1, n, 1), (1, 1, n))] + [(d.tp, d.pp, d.dp)]
-    rows = []
-    for tp, pp, dp in dict.fromkeys(splits):
-        if d.shape.num_heads % tp or pp > d.shape.num_layers:
-            continue
-        other = replace(d, tp=tp, pp=pp, dp=dp)
-        sizing = size(other)
-        held = sequences(other, sizing.available_bytes, conversation)
-        batch = min(held // dp, sizing.max_num_seqs)
-        step = decode_floor(other, batch, conversation) if batch else None
-        rows.append(
-            SplitRow(
-                tp=tp,
-                pp=pp,
-                dp=dp,
-                weight_bytes=sizing.weight_bytes,
-                bytes_per_token=sizing.bytes_per_token,
-                tokens=sizing.tokens,
-                conversations=held,
-                per_sequence=step.per_sequence if step else None,
-                aggregate=step.aggregate if step else None,
-            )
-        )
-    return tuple(rows)
-
-
-def decode_rows(deployment: Deployment, sizing: Sizing) -> tuple[DecodeRow, ...]:
-    rows = []
-    for held in sizing.concurrency:
-        batch = min(held.sequences // deployment.dp, sizing.max_num_seqs)
-        full = decode_floor(deployment, batch, held.context) if batch else None
-        rows.append(DecodeRow(held.context, decode_floor(deployment, 1, held.context), full))
-    return tuple(rows)
-
-
-def cost_rows(
-    deployment: Deployment, usd_per_hour: float | None, workloads: Sequence[Workload], apis: Sequence[ApiRate], efficiency: float
-) -> tuple[CostRow, ...]:
-    """Return the costs of each workload, its batch lowered to what fits; none for one of which nothing fits."""
-    if usd_per_hour is None:
-        return ()
-    rows = []
-    for wished in workloads:
-        workload = fitting(deployment, wished)
-        if workload is None:
-            continue
-        cost = serving_cost(deployment, workload, usd_per_hour, efficiency=efficiency)
-        rows.append(CostRow(wished.batch, cost, tuple(compare(cost, workload, api) for api in apis)))
-    return tuple(rows)
-
-
 def _speculate(deployment: Deployment, sizing: Sizing, context: int, how: Speculation) -> SpeculationGain:
     """Return the gain with as many sequences of `context` as fit."""
     batch = max(1, min(sequences(deployment, sizing.available_bytes, context) // deployment.dp, sizing.max_num_seqs))
@@ -320,50 +207,10 @@ def _fleet(deployment: Deployment, usd_per_hour: float | None, traffic: Traffic,
     return size_fleet(
         deployment,
         traffic.workload,
-        usd_per_hour or 0.0,
+        usd_per_hour,
         traffic.arrivals_per_s,
         ttft_s=traffic.ttft_s,
         itl_s=traffic.itl_s,
         quantile=traffic.quantile,
         efficiency=efficiency,
     )
-
-
-def notes(deployment: Deployment, sizing: Sizing) -> tuple[str, ...]:
-    """Return what a reader must know before trusting the numbers, each with its way out."""
-    d, shape = deployment, deployment.shape
-    found = []
-    if sizing.num_blocks <= 1:
-        missing = format_bytes(-min(0, sizing.available_bytes - round(2 * sizing.bytes_per_block)))
-        found.append(f"It does not fit: {missing} are missing on each device. {_way_out(d)}")
-    elif not sizing.fits:
-        found.append(
-            f"One request of {sizing.model_len:,} tokens does not fit: start-up takes --max-model-len {sizing.max_model_len:,} at most."
-        )
-    if shape.max_position < CONTEXTS[-1]:
-        found.append(
-            f"The model was made for {shape.max_position:,} positions; longer contexts are sized too, but need a rope that stretches it."
-        )
-    if d.tp > shape.num_kv_heads and any(group.num_kv_heads > 1 for group in shape.groups):
-        found.append(f"tp {d.tp} is more than the {shape.num_kv_heads} KV heads: each is kept {d.tp // shape.num_kv_heads} times.")
-    if d.is_latent and d.tp > 1:
-        found.append(f"A latent cache is not cut by tensor parallelism: each of the {d.tp} ranks keeps all of it. dp shares it out.")
-    if d.device.kind == "gpu" and d.activation_bytes is None:
-        found.append(
-            "Activations and the reserve for runtime and graphs are estimates; what a server measures replaces them "
-            "(--activation-bytes, --reserve-bytes)."
-        )
-    return tuple(found)
-
-
-def _way_out(deployment: Deployment) -> str:
-    """Name the first change that makes the model fit: a smaller format, else more devices."""
-    d = deployment
-    for name in _WEIGHT_CHOICES[d.device.kind][1:]:
-        smaller = weight_format(name)
-        if smaller.linear < d.weights.linear and size(replace(d, weights=smaller, weight_bytes=None)).fits:
-            return f"--weights {name} fits."
-    for tp in (2, 4, 8, 16):
-        if d.device.kind == "gpu" and tp > d.tp and d.shape.num_heads % tp == 0 and size(replace(d, tp=tp)).fits:
-            return f"--tensor-parallel-size {tp} fits."
-    return "A larger device, a smaller model or several machines are needed."

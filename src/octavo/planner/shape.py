@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from octavo.errors import ModelError
 from octavo.planner.formats import KVFormat, WeightFormat
 from octavo.units import cdiv
 
@@ -81,7 +82,7 @@ class WeightCounts:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A model as numbers. `default_weights`, `default_kv`: names of the formats of its files; None: one that is not known here."""
+    """A model as numbers. `default_weights`: name of the format of its files; None: one that is not known here."""
 
     name: str
     family: str
@@ -97,7 +98,17 @@ class ModelShape:
     num_experts: int = 0
     experts_per_token: int = 0
     default_weights: str | None = "bf16"
-    default_kv: str = "bf16"
+
+    def __post_init__(self) -> None:
+        for group in self.groups:
+            if group.vector_dims and not (group.num_kv_heads >= 1 and min(group.vector_dims) >= 1):
+                raise ModelError(f"{self.name}: {group.num_kv_heads} KV heads of {group.vector_dims} values keep nothing of a token")
+            if group.state_bytes < 0 or (group.window is not None and group.window < 1):
+                raise ModelError(f"{self.name}: a state of {group.state_bytes} bytes or a window of {group.window} tokens makes no sense")
+        if not any(group.vector_dims for group in self.groups):
+            raise ModelError(f"{self.name}: no layer keeps anything of a token; models without attention have no KV memory to size")
+        if not 0 <= self.experts_per_token <= self.num_experts:
+            raise ModelError(f"{self.name}: {self.experts_per_token} experts a token of {self.num_experts} make no sense")
 
     def bytes_per_token(self, kv: KVFormat) -> float:
         """Return the bytes that one more token takes while every window is still open."""

@@ -59,6 +59,10 @@ class Deployment:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; it must be at least 1")
+        for name in ("weight_bytes", "activation_bytes", "reserve_bytes", "kv_cache_memory_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ConfigError(f"{name} is {value}; it must be at least 0")
         if self.utilization is not None and not 0 < self.utilization <= 1:
             raise ConfigError(f"utilization is {self.utilization:g}; it must be more than 0 and at most 1")
 

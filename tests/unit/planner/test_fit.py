@@ -11,8 +11,6 @@ from octavo.planner.formats import kv_format, weight_format
 from octavo.planner.sizing import Deployment, sequences, size
 
 QWEN = Deployment(find_model_shape("qwen3-32b"), find_device("H100-80G"), weight_format("bf16"), kv_format("bf16"))
-WEIGHTS = [weight_format(name) for name in ("bf16", "fp8", "int4")]
-KVS = [kv_format(name) for name in ("bf16", "fp8")]
 
 
 def test_loads_are_read_with_the_units_of_the_flags():
@@ -34,7 +32,7 @@ def test_copies_are_filled_with_the_largest_first():
 
 def test_each_way_holds_the_load_and_one_copy_fewer_does_not():
     load = parse_load("34 x 10k")
-    ways = find_fits(QWEN, load, devices(), WEIGHTS, KVS)
+    ways = find_fits(QWEN, load, devices())
     assert {way.device for way in ways} >= {"H100-80G", "A100-80G", "H200-141G", "L40S-48G"}
     for way in ways:
         built = replace(
@@ -53,7 +51,7 @@ def test_each_way_holds_the_load_and_one_copy_fewer_does_not():
 
 
 def test_ways_are_ordered_by_memory_and_no_device_is_wasted_on_precision():
-    ways = find_fits(QWEN, parse_load("34 x 10k"), devices(), WEIGHTS, KVS)
+    ways = find_fits(QWEN, parse_load("34 x 10k"), devices())
     assert [way.memory_bytes for way in ways] == sorted(way.memory_bytes for way in ways)
     h200 = next(way for way in ways if way.device == "H200-141G")
     assert (h200.devices, h200.weights, h200.kv) == (1, "bf16", "fp8")  # bf16 KV would need two
@@ -61,17 +59,17 @@ def test_ways_are_ordered_by_memory_and_no_device_is_wasted_on_precision():
 
 def test_a_time_between_tokens_rules_slow_ways_out():
     load = parse_load("34 x 10k")
-    free = find_fits(QWEN, load, [find_device("H100-80G")], WEIGHTS, KVS)[0]
-    fast = find_fits(QWEN, load, [find_device("H100-80G")], WEIGHTS, KVS, itl_s=0.015)[0]
+    free = find_fits(QWEN, load, [find_device("H100-80G")])[0]
+    fast = find_fits(QWEN, load, [find_device("H100-80G")], itl_s=0.015)[0]
     assert fast.per_sequence >= 1 / 0.015 > free.per_sequence
     assert fast.devices > free.devices
-    assert find_fits(QWEN, load, [find_device("T4-16G")], WEIGHTS, KVS, itl_s=0.001) == ()
+    assert find_fits(QWEN, load, [find_device("T4-16G")], itl_s=0.001) == ()
 
 
 def test_what_no_device_holds_gives_nothing():
-    assert find_fits(QWEN, (LoadPart(1, 100_000_000),), devices(), WEIGHTS, KVS) == ()
+    assert find_fits(QWEN, (LoadPart(1, 100_000_000),), devices()) == ()
 
 
 def test_prices_are_of_all_devices_where_one_is_known():
-    way = find_fits(QWEN, parse_load("200 x 10k"), [find_device("H100-80G")], WEIGHTS, KVS, usd_per_hour={"H100-80G": 3.49})[0]
+    way = find_fits(QWEN, parse_load("200 x 10k"), [find_device("H100-80G")], usd_per_hour={"H100-80G": 3.49})[0]
     assert way.usd_per_hour == pytest.approx(3.49 * way.devices)
