@@ -122,6 +122,18 @@ KvCache shape_of(const std::string& dtype, int64_t num_layers, int64_t num_kv_he
   return shape;
 }
 
+void read_block(const KvMemory& memory, int64_t block, const Array<uint8_t, 1>& out) {
+  must(rows_of(out) == memory.block_bytes(), "read_block: out must have the bytes of a block");
+  nb::gil_scoped_release release;
+  memory.read_block(block, out.data());
+}
+
+void write_block(KvMemory& memory, int64_t block, const Array<const uint8_t, 1>& data) {
+  must(rows_of(data) == memory.block_bytes(), "write_block: data must have the bytes of a block");
+  nb::gil_scoped_release release;
+  memory.write_block(block, data.data());
+}
+
 void check_layer(const KvCache& kv, int64_t layer) { must(layer >= 0 && layer < kv.num_layers, "the layer is not in the KV memory"); }
 
 // --- one verb at a time --------------------------------------------------------------------------------------------
@@ -307,7 +319,10 @@ NB_MODULE(_native, m) {
   nb::class_<KvCache>(m, "KVShape").def("__init__",
                                         [](KvCache* self, const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t block_size,
                                            int64_t num_blocks) { new (self) KvCache(shape_of(dtype, num_layers, num_kv_heads, head_dim, block_size, num_blocks)); });
-  nb::class_<KvMemory>(m, "KVMemory").def(nb::init<KvCache>());
+  nb::class_<KvMemory>(m, "KVMemory")
+      .def(nb::init<KvCache>())
+      .def("read_block", read_block, "block"_a, "out"_a.noconvert())
+      .def("write_block", write_block, "block"_a, "data"_a.noconvert());
 
   nb::class_<Device>(m, "Device")
       .def("__init__",

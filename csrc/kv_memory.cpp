@@ -1,5 +1,6 @@
 #include <sys/mman.h>
 
+#include <cstring>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -28,6 +29,24 @@ KvMemory::KvMemory(KvCache shape) : cache_(shape) {
   void* memory = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   cache_.data = static_cast<uint8_t*>(memory);
+}
+
+template <class F>
+void KvMemory::for_each_piece(int64_t block, F&& f) const {
+  if (block < 0 || block >= cache_.num_blocks) throw std::invalid_argument("KV memory: there is no such block");
+  const int64_t piece = cache_.layer_bytes() / cache_.num_blocks;
+  for (int64_t layer = 0; layer < cache_.num_layers; ++layer) {
+    f(cache_.k_tile(layer, block, 0, 0), 2 * layer * piece, static_cast<size_t>(piece));
+    f(cache_.v_tile(layer, block, 0, 0), (2 * layer + 1) * piece, static_cast<size_t>(piece));
+  }
+}
+
+void KvMemory::read_block(int64_t block, uint8_t* to) const {
+  for_each_piece(block, [to](const uint8_t* memory, int64_t offset, size_t bytes) { std::memcpy(to + offset, memory, bytes); });
+}
+
+void KvMemory::write_block(int64_t block, const uint8_t* from) {
+  for_each_piece(block, [from](uint8_t* memory, int64_t offset, size_t bytes) { std::memcpy(memory, from + offset, bytes); });
 }
 
 KvMemory::~KvMemory() { munmap(cache_.data, mapped_bytes_); }

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from octavo.config.schema import ServerConfig
+from octavo.config.schema import CacheConfig, ServerConfig
 from octavo.errors import ConfigError
+from octavo.kv.block_files import KVDirectory
 from octavo.server.app import create_app
 from octavo.server.auth import KeyRing, check_exposure
 from octavo.server.routes import ENDPOINTS, build_routes
@@ -110,6 +111,18 @@ def test_tenants_have_salts_of_their_own_that_end_with_the_server():
     assert len(salts) == 3
     assert ring.tenant_salt(["Bearer a"]) in salts
     assert KeyRing(()).tenant_salt([]) == ""
+
+
+def test_salts_outlive_the_server_where_the_prefix_cache_does(tmp_path):
+    directory = KVDirectory(tmp_path / "kv")
+    directory.close()
+    salts = []
+    for _ in range(2):
+        app = create_app(None, ServerConfig(api_key=("a", "b")))
+        app.state.server.attach(FakeEngine(), CacheConfig(kv_offload_dir=str(tmp_path / "kv")))
+        salts.append([app.state.server.keys.tenant_salt([f"Bearer {key}"]) for key in "ab"])
+    assert salts[0] == salts[1]
+    assert salts[0][0] != salts[0][1]
 
 
 def test_the_callers_salt_reaches_the_engine():

@@ -5,6 +5,7 @@ blocks*. So a wrong, stale or foreign block anywhere in a request's table change
 the same tokens without any blocks.
 """
 
+from array import array
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -78,8 +79,13 @@ class HistoryWorker:
     def __post_init__(self) -> None:
         self.memory = [-1] * (self.num_blocks * self.block_size)
 
+    def read_block(self, block_id: int) -> bytes:
+        return array("q", self.memory[block_id * self.block_size : (block_id + 1) * self.block_size]).tobytes()
+
     def execute(self, plan: StepPlan) -> StepResult:
         self.plans.append(plan)
+        for load in plan.loads:
+            self.memory[load.block_id * self.block_size : (load.block_id + 1) * self.block_size] = array("q", load.data)
         for request_id in plan.released:
             self.rows.pop(request_id, None)
         for new in plan.new_rows:

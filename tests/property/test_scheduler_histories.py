@@ -8,9 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.fakes.history_worker import HistoryWorker, make_request, solo_output
+from tests.fakes.inline_executor import InlineFutures
 from tests.fakes.pool_checks import check_pool
 
+from octavo.kv.host_blocks import HostBlocks
 from octavo.kv.manager import KVManager
+from octavo.kv.tier import KVTier
 from octavo.scheduler.admission import Limits
 from octavo.scheduler.request_state import Status
 from octavo.scheduler.scheduler import Scheduler
@@ -34,8 +37,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             long_prefill_token_threshold=data.draw(st.sampled_from([0, 1, 3, 8]), "threshold"),
             watermark=data.draw(st.sampled_from([0.0, 0.2]), "watermark"),
         )
-        self.scheduler = Scheduler(self.limits, KVManager(num_blocks, BLOCK, enable_prefix_caching=caching))
         self.worker = HistoryWorker(num_blocks, BLOCK, VOCAB)
+        tier = None
+        if tier_blocks := data.draw(st.sampled_from([0, 0, 3, 100]), "blocks of the tier"):
+            mode = data.draw(st.sampled_from(["auto", "swap", "recompute"]), "preemption mode")
+            tier = KVTier(HostBlocks(tier_blocks * 8 * BLOCK, 8 * BLOCK), self.worker.read_block, 8 * BLOCK, mode, InlineFutures)
+        self.scheduler = Scheduler(self.limits, KVManager(num_blocks, BLOCK, enable_prefix_caching=caching, tier=tier))
         self.requests = {}
         self.outputs = {}
         self.endings = {}

@@ -49,7 +49,16 @@ class KvMemory {
 
   const KvCache& cache() const { return cache_; }
 
+  // The bytes of one block in all layers: per layer its K, then its V. Throws std::invalid_argument for an id out of range.
+  int64_t block_bytes() const { return cache_.total_bytes() / cache_.num_blocks; }
+  void read_block(int64_t block, uint8_t* to) const;
+  void write_block(int64_t block, const uint8_t* from);
+
  private:
+  // Calls f(bytes of a piece in the memory, their offset in the block, their number).
+  template <class F>
+  void for_each_piece(int64_t block, F&& f) const;
+
   KvCache cache_;
   size_t mapped_bytes_ = 0;
 };

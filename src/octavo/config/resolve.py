@@ -12,7 +12,14 @@ from octavo.config.flags import FLAGS
 from octavo.config.schema import EngineConfig, ServerConfig
 
 SECRET_FIELDS = ("server.api_key",)
-UNSET_FIELDS = ("model.chat_template", "model.seed", "server.max_num_queued_reqs", "cache.kv_events")  # None means none, not "decide"
+UNSET_FIELDS = (  # None means none, not "decide"
+    "model.chat_template",
+    "model.seed",
+    "server.max_num_queued_reqs",
+    "cache.kv_events",
+    "cache.kv_offload_gib",
+    "cache.kv_offload_dir",
+)
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,9 @@ class CacheConfig:
     enable_prefix_caching: bool = True
     prefix_caching_hash_algo: str = "sha256"  # sha256 | sha256_cbor | xxhash | xxhash_cbor
     kv_events: KVEventsConfig | None = None
+    kv_offload_gib: float | None = None  # size of the tier beyond the pool; None: none, or 4 GiB where there is a directory
+    kv_offload_dir: str | None = None  # where the tier is kept, also across restarts; None: in host memory
+    preemption_mode: str = "auto"  # auto | recompute | swap
 
     def __post_init__(self) -> None:
         if self.block_size not in (16, 32, 64, 128):
@@ -96,6 +99,24 @@ class CacheConfig:
             )
         _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "f16", "bf16", "f32"))
         _one_of("prefix_caching_hash_algo", self.prefix_caching_hash_algo, HASH_ALGOS)
+        _one_of("preemption_mode", self.preemption_mode, ("auto", "recompute", "swap"))
+        if self.kv_offload_gib is not None and not 0 < self.kv_offload_gib <= 1 << 20:
+            raise ConfigError(f"kv_offload_gib is {self.kv_offload_gib:g}; it must be more than 0 and at most 1,048,576")
+        if self.preemption_mode == "swap" and not self.has_tier:
+            raise ConfigError("preemption_mode is swap, but there is nowhere to swap to: give kv_offload_gib or kv_offload_dir")
+        if self.has_tier and not self.enable_prefix_caching:
+            raise ConfigError(
+                "kv_offload_gib and kv_offload_dir keep cached blocks, but prefix caching is off: turn it on or leave them out"
+            )
+        if self.has_tier and not self.prefix_caching_hash_algo.startswith("sha256"):
+            raise ConfigError(
+                f"prefix_caching_hash_algo is {self.prefix_caching_hash_algo}; blocks kept beyond the pool are known by their hash alone, "
+                "so it must be sha256 or sha256_cbor"
+            )
+
+    @property
+    def has_tier(self) -> bool:
+        return self.kv_offload_gib is not None or self.kv_offload_dir is not None
 
 
 @dataclass(frozen=True)

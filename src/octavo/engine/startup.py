@@ -14,7 +14,7 @@ from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.kv_events import KVEventPublisher
-from octavo.engine.prefix_cache import hash_scheme
+from octavo.engine.prefix_cache import make_parts
 from octavo.errors import ConfigError, StartupError
 from octavo.kv.manager import KVManager
 from octavo.loaders.store import resolve_model
@@ -78,6 +78,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         long_prefill_token_threshold=config.scheduler.long_prefill_token_threshold,
         watermark=config.scheduler.watermark,
     )
+    parts = make_parts(config.cache, loaded, kv_spec, path, ledger, worker.read_block)
     events = config.cache.kv_events
     if events and events.is_on and not config.cache.enable_prefix_caching:
         log.warning("KV events are on, but prefix caching is off: there will be none")
@@ -85,7 +86,8 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         ledger.num_blocks,
         kv_spec.block_size,
         enable_prefix_caching=config.cache.enable_prefix_caching,
-        scheme=hash_scheme(config.cache.prefix_caching_hash_algo),
+        scheme=parts.scheme,
+        tier=parts.tier,
         listener=KVEventPublisher(events) if events and events.is_on else None,
     )
     core = EngineCore(Scheduler(limits, kv), InlineExecutor(worker))
@@ -93,7 +95,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
 
     warm_up(core)
     clock.mark("warm up")
-    return core, describe(loaded, ledger, limits, kv_spec.dtype, clock)
+    return core, describe(loaded, ledger, limits, kv_spec.dtype, parts.line, clock)
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,14 @@ def warm_up(core: EngineCore) -> None:
                 raise StartupError(f"the engine cannot compute its first step: {delta.error}")
 
 
-def describe(loaded: LoadedModel, ledger: MemoryLedger, limits: Limits, kv_dtype: str, clock: PhaseClock) -> EngineReady:
+def describe(loaded: LoadedModel, ledger: MemoryLedger, limits: Limits, kv_dtype: str, tier: str, clock: PhaseClock) -> EngineReady:
     """Return what the engine tells its clients: its limits, the ledger and the timed phases."""
     lines = [
         f"backend: {loaded.backend.describe()}",
         *ledger.lines(),
         f"KV blocks: {ledger.num_blocks:,} of {ledger.block_size} tokens in {kv_dtype}, "
         f"{format_bytes(ledger.kv_bytes / ledger.num_blocks)} each (block 0 is the null block)",
+        *([tier] if tier else []),
         f"a step: at most {limits.max_num_batched_tokens:,} tokens of {limits.max_num_seqs:,} requests",
         clock.line(),
     ]

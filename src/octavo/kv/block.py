@@ -6,6 +6,9 @@ block: it pads block tables and stands for blocks that are out of sight; it hold
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import NamedTuple
+
 NULL_BLOCK = 0
 
 
@@ -39,6 +42,16 @@ class HashedBlock:
         return True
 
 
+class BlockKey(NamedTuple):
+    """What a block holds, by name: which tokens (their hash) in which layer group."""
+
+    block_hash: bytes
+    group: int
+
+
+LoadedBlocks = dict[BlockKey, bytes]
+
+
 class BlockTable:
     """The blocks of one request, in order of position. Only KVManager changes it.
 
@@ -46,10 +59,11 @@ class BlockTable:
     later token will see are the null block. `capacity` is how many positions they cover. `hashed` describes the request's
     leading full blocks as far as they are known; it outlives preemption, `block_ids` do not. The first `num_published` runs
     have been entered into the prefix cache, the first `num_dropped[g]` of group g are out of sight.
-    `first_extra` / `extra`: HashedBlock.extra of the first block and of all others.
+    `first_extra` / `extra`: HashedBlock.extra of the first block and of all others. `loading`: what is being brought in for it
+    from beyond the pool, from the moment that it is next in line until it is admitted.
     """
 
-    __slots__ = ("block_ids", "capacity", "extra", "first_extra", "hashed", "num_dropped", "num_published")
+    __slots__ = ("block_ids", "capacity", "extra", "first_extra", "hashed", "loading", "num_dropped", "num_published")
 
     def __init__(self, first_extra: bytes, extra: bytes, num_groups: int = 1) -> None:
         self.block_ids: list[int] = []
@@ -59,6 +73,7 @@ class BlockTable:
         self.num_dropped = [0] * num_groups
         self.first_extra = first_extra
         self.extra = extra
+        self.loading: Future[LoadedBlocks] | None = None
 
     def clear(self) -> None:
         """Hold no block any more."""
@@ -66,6 +81,7 @@ class BlockTable:
         self.capacity = 0
         self.num_published = 0
         self.num_dropped = [0] * len(self.num_dropped)
+        self.loading = None
 
     def __repr__(self) -> str:
         return f"BlockTable({len(self.block_ids)} blocks, {self.num_published} published)"

@@ -39,6 +39,13 @@ class RowStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     wants_sample: bool
 
 
+class BlockLoad(msgspec.Struct, frozen=True, gc=False):
+    """`data` is what the block is to hold, as the backend's read_block gave it."""
+
+    block_id: int
+    data: bytes
+
+
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """`new_rows` all appear in `rows` too. `released` rows are closed before new ones open (an id may be in both:
     preempted and back). Releasing an id that has no row is no error: a step that failed half-way is taken up again so."""
@@ -47,6 +54,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     new_rows: list[NewRow]
     rows: list[RowStep]
     released: list[str]
+    loads: list[BlockLoad] = []  # carried out before the rows are computed; again, if the step is taken up again
 
     @property
     def num_tokens(self) -> int:

@@ -66,6 +66,18 @@ class KVCache(Protocol):
     def num_blocks(self) -> int: ...
 
 
+class KVMemory(KVCache, Protocol):
+    """A KVCache with its bytes: blocks can be taken out whole and put back."""
+
+    def read_block(self, block_id: int) -> bytes:
+        """Return what a block holds in all layers, spec.bytes_per_block bytes in the backend's own layout. Raises ValueError."""
+        ...
+
+    def write_block(self, block_id: int, data: bytes) -> None:
+        """Put back what read_block of this backend with this spec returned. Raises ValueError."""
+        ...
+
+
 @dataclass(frozen=True)
 class SamplingBatch:
     """How each of the S sampled rows chooses its token; arrays are [S] unless said. Neutral values switch a stage off.
@@ -186,6 +198,11 @@ class Backend(Protocol):
 
     name: str
 
+    @property
+    def numerics(self) -> str:
+        """All that the bits of its results depend on beside model and input: library and ISA, but not the number of threads."""
+        ...
+
     def describe(self) -> str:
         """Return one line for logs: library, ISA, threads."""
         ...
@@ -198,7 +215,7 @@ class Backend(Protocol):
         """Return `raw` [D] as float32 [D], for norms and biases."""
         ...
 
-    def make_kv_cache(self, spec: KVSpec, num_blocks: int) -> KVCache:
+    def make_kv_cache(self, spec: KVSpec, num_blocks: int) -> KVMemory:
         """Return zeroed KV memory for `num_blocks` blocks (lazily backed where the system can)."""
         ...
 

@@ -144,11 +144,12 @@ class Scheduler:
             raise EngineError(f"nothing can be scheduled though {len(self._states)} requests are unfinished")
         self._num_steps += 1
         released, self._closed_rows = self._closed_rows, []
-        return StepPlan(step_id=self._num_steps, new_rows=new_rows, rows=rows, released=released)
+        return StepPlan(step_id=self._num_steps, new_rows=new_rows, rows=rows, released=released, loads=self.kv.take_loads())
 
     def apply(self, plan: StepPlan, result: StepResult) -> list[TokenDelta]:
         """Take in a step's tokens: one delta for each request that got some. Rows of requests that ended meanwhile are skipped."""
         deltas = []
+        self.kv.observe_step(plan.num_tokens, result.device_s)
         block_size = self.kv.block_size
         sampled = iter(result.sampled)
         for row in plan.rows:
@@ -178,6 +179,7 @@ class Scheduler:
             new_rows=[open_row(self._states[row.request_id])],
             rows=[alone],
             released=[*released, row.request_id],
+            loads=plan.loads,
         )
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -208,6 +210,8 @@ class Scheduler:
 
     def _try_admit(self, head: RequestState, limit: int) -> int:
         """Move the head of waiting to running with blocks for up to `limit` tokens; return how many tokens, 0 if it does not fit."""
+        if not self.kv.is_ready(head.table, head.token_ids, was_preempted=head.num_preemptions > 0) and self._running:
+            return 0
         hit = self.kv.lookup(head.table, head.token_ids)
         num_cached = hit.num_tokens
         num_tokens = min(head.num_tokens - num_cached, limit)

@@ -22,7 +22,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 class KeyRing:
-    """The keys of this server, and a secret of this start from which tenants' cache salts come."""
+    """The keys of this server, and a secret, of this start or kept, from which tenants' cache salts come."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         for key in keys:
@@ -33,6 +33,10 @@ class KeyRing:
 
     def __len__(self) -> int:
         return len(self._digests)
+
+    def keep_salts(self, secret: bytes) -> None:
+        """Make salts from `secret`, which outlives this start, so that tenants find again what a prefix cache on disk has of them."""
+        self._secret = secret
 
     def tenant_salt(self, authorization: list[str]) -> str:
         """Return the prefix-cache salt of the caller, or "" when this server has no keys.

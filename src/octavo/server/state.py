@@ -6,12 +6,14 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from octavo import __version__
 from octavo.client.outputs import RequestOutput
 from octavo.config.schema import CacheConfig, ServerConfig
 from octavo.errors import EngineDead
+from octavo.kv.block_files import derive_secret
 from octavo.messages.stats import StepStats
 from octavo.messages.wire import EngineReady
 from octavo.metrics.recorder import MetricsRecorder
@@ -73,6 +75,8 @@ class ServerState:
         ready = engine.ready
         metrics = MetricsRecorder(self.config.metrics_prefix, engine.model_names[0], ready, cache or CacheConfig())
         engine.add_stats_listener(metrics.record_step)
+        if cache is not None and cache.kv_offload_dir is not None:
+            self.keys.keep_salts(derive_secret(Path(cache.kv_offload_dir), b"tenant salts"))
         self._metrics = metrics
         identity = f"{__version__} {engine.model_names[0]} {ready.max_model_len} {ready.vocab_size}"
         self.system_fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"

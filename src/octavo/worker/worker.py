@@ -1,9 +1,9 @@
 """The worker: owns the device, turns a `StepPlan` into token ids.
 
 execute() checks the whole plan before it changes anything, so a refused plan leaves the worker as it was. Then: close the
-released rows, open the new ones, extend block tables, one forward pass, one sampling pass, append what was drawn. When the
-device fails half-way, rows may be open or extended; releasing a row and opening it anew in the next plan mends that, and
-releasing one that is not open is no error.
+released rows, open the new ones, fill blocks that come from beyond the pool, extend block tables, one forward pass, one
+sampling pass, append what was drawn. When the device fails half-way, rows may be open or extended; releasing a row and
+opening it anew in the next plan mends that, and releasing one that is not open is no error.
 
 What it trusts: nothing that could reach outside memory. Token ids are checked against the vocabulary, block ids against the
 pool, positions against what the row knows, sizes against what was compiled.
@@ -35,11 +35,12 @@ class Worker:
         self._block_size = kv_spec.block_size
         self._max_tokens = max_tokens
         self._max_rows = max_rows
-        kv = loaded.backend.make_kv_cache(kv_spec, num_blocks)
+        self._bytes_per_block = kv_spec.bytes_per_block
+        self._kv = loaded.backend.make_kv_cache(kv_spec, num_blocks)
         if enforce_eager:
-            self._forward = loaded.backend.eager(loaded.model, kv)
+            self._forward = loaded.backend.eager(loaded.model, self._kv)
         else:
-            self._forward = loaded.backend.compile(loaded.model, kv, max_tokens, max_rows)
+            self._forward = loaded.backend.compile(loaded.model, self._kv, max_tokens, max_rows)
         self._rows: dict[str, Row] = {}
 
     def execute(self, plan: StepPlan) -> StepResult:
@@ -49,6 +50,8 @@ class Worker:
         for request_id in plan.released:
             self._rows.pop(request_id, None)
         self._rows.update(opened)
+        for load in plan.loads:
+            self._kv.write_block(load.block_id, load.data)
         steps = [(self._rows[step.request_id], step) for step in plan.rows]
         for row, step in steps:
             if step.new_block_ids:
@@ -56,6 +59,10 @@ class Worker:
         started = time.perf_counter()
         sampled = self._run(steps) if steps else []
         return StepResult(step_id=plan.step_id, sampled=sampled, device_s=time.perf_counter() - started)
+
+    def read_block(self, block_id: int) -> bytes:
+        """Return what a block of the pool holds. While a step runs, only a block that no row of it writes to."""
+        return self._kv.read_block(block_id)
 
     def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> list[SampledRow]:
         logits = self._forward(build_batch(steps, self._block_size))
@@ -75,6 +82,11 @@ class Worker:
                 f"a step of {plan.num_tokens:,} tokens in {len(plan.rows):,} rows; "
                 f"this worker takes {self._max_tokens:,} and {self._max_rows:,}"
             )
+        for load in plan.loads:
+            if not 0 < load.block_id < self._num_blocks or len(load.data) != self._bytes_per_block:
+                raise EngineError(
+                    f"block {load.block_id} is to hold {len(load.data):,} bytes; blocks 1..{self._num_blocks - 1:,} hold others"
+                )
         released = set(plan.released)
         opened: dict[str, Row] = {}
         for new in plan.new_rows:

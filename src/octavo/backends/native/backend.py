@@ -52,6 +52,10 @@ class NativeBackend:
         self._device = _native.Device(threads or _native.usable_cpus(), isa or isas[-1])
         self._sampler = _native.Sampler(self._device)
 
+    @property
+    def numerics(self) -> str:
+        return f"native, {self._device.isa}"
+
     def describe(self) -> str:
         return f"native: {self._device.isa}, {self._device.threads} threads"
 

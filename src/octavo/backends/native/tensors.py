@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from octavo.backends.native import _native
 from octavo.ops.interface import KVCache, Weight
 from octavo.specs import Format, KVSpec
@@ -32,6 +34,14 @@ class NativeKVCache:
         self.spec = spec
         self.num_blocks = num_blocks
         self.memory = _native.KVMemory(kv_shape(spec, num_blocks))
+
+    def read_block(self, block_id: int) -> bytes:
+        data = np.empty(self.spec.bytes_per_block, np.uint8)
+        self.memory.read_block(block_id, data)
+        return data.tobytes()
+
+    def write_block(self, block_id: int, data: bytes) -> None:
+        self.memory.write_block(block_id, np.frombuffer(data, np.uint8))
 
 
 def kv_shape(spec: KVSpec, num_blocks: int) -> _native.KVShape:

@@ -23,6 +23,10 @@ class ReferenceBackend:
 
     name = "reference"
 
+    @property
+    def numerics(self) -> str:
+        return f"reference, NumPy {np.__version__}"
+
     def describe(self) -> str:
         return f"reference: NumPy {np.__version__}, float32"
 

@@ -45,6 +45,23 @@ class ReferenceKVCache:
         self.k: npt.NDArray[Any] = np.zeros(shape, dtype)
         self.v: npt.NDArray[Any] = np.zeros(shape, dtype)
 
+    def read_block(self, block_id: int) -> bytes:
+        slots = self._slots(block_id)
+        return self.k[:, slots].tobytes() + self.v[:, slots].tobytes()
+
+    def write_block(self, block_id: int, data: bytes) -> None:
+        if len(data) != self.spec.bytes_per_block:
+            raise ValueError(f"{len(data):,} bytes for a block of {self.spec.bytes_per_block:,}")
+        slots = self._slots(block_id)
+        half = len(data) // 2
+        for stored, part in ((self.k, data[:half]), (self.v, data[half:])):
+            stored[:, slots] = np.frombuffer(part, stored.dtype).reshape(stored[:, slots].shape)
+
+    def _slots(self, block_id: int) -> slice:
+        if not 0 <= block_id < self.num_blocks:
+            raise ValueError(f"block {block_id}; there are {self.num_blocks:,}")
+        return slice(block_id * self.spec.block_size, (block_id + 1) * self.spec.block_size)
+
     def write(self, stored: npt.NDArray[Any], layer: int, slots: npt.NDArray[np.int64], x: FloatArray) -> None:
         """Write x [T, kv_heads * head_dim], rounded, to `stored`: self.k or self.v."""
         heads = x.reshape(len(x), self.spec.num_kv_heads, self.spec.head_dim)

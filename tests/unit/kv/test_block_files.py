@@ -1,0 +1,208 @@
+"""The directory of KV files: what survives, what is refused, and what is never served."""
+
+import hashlib
+import os
+import stat
+
+import pytest
+
+from octavo.errors import StartupError
+from octavo.kv import block_files
+from octavo.kv.block import BlockKey
+from octavo.kv.block_files import BlockFiles, KVDirectory
+
+SIZE = 100
+MODEL = hashlib.sha256(b"model").digest()
+GIB = 1 << 30
+
+
+def key(name, group=0):
+    return BlockKey(hashlib.sha256(name.encode()).digest(), group)
+
+
+def data(name):
+    return (name.encode() * SIZE)[:SIZE]
+
+
+def open_files(path, *, model=MODEL, block_bytes=SIZE, capacity=GIB):
+    return BlockFiles(KVDirectory(path), model, block_bytes, capacity)
+
+
+def kv_files(path):
+    return sorted(path.glob("*.kv"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "kv"
+
+
+def test_blocks_survive_a_restart_each_under_its_own_key(path):
+    files = open_files(path)
+    for name in "abc":
+        files.put(key(name), data(name))
+    files.put(key("a", group=1), data("other layers"))
+    files.close()
+    again = open_files(path)
+    assert [again.get(key(name)) for name in "abc"] == [data(name) for name in "abc"]
+    assert again.get(key("a", group=1)) == data("other layers")
+    assert again.get(key("d")) is None
+    assert len(again) == 4
+
+
+def test_the_directory_and_its_files_are_for_this_user_only(path):
+    open_files(path).put(key("a"), data("a"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o600}
+    assert not [file for file in path.iterdir() if data("a") in file.name.encode()]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
+def test_a_directory_that_others_may_enter_is_refused(path, mode):
+    path.mkdir()
+    path.chmod(mode)
+    with pytest.raises(StartupError, match="0700"):
+        KVDirectory(path)
+
+
+def test_a_link_is_no_directory(path, tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StartupError):
+        KVDirectory(path)
+
+
+def test_a_key_that_others_may_read_is_refused(path):
+    open_files(path).close()
+    (path / "key").chmod(0o644)
+    with pytest.raises(StartupError, match="key"):
+        KVDirectory(path)
+
+
+def test_one_engine_at_a_time(path, monkeypatch):
+    monkeypatch.setattr(block_files, "LOCK_WAIT_S", 0.0)
+    first = KVDirectory(path)
+    with pytest.raises(StartupError, match="another engine"):
+        KVDirectory(path)
+    first.close()
+    KVDirectory(path).close()
+
+
+@pytest.mark.parametrize("where", [0, 8, 20, 50, 90, 120, 170, -1])
+def test_a_changed_byte_anywhere_makes_the_file_worthless(path, where, caplog):
+    files = open_files(path)
+    files.put(key("a"), data("a"))
+    (file,) = kv_files(path)
+    content = bytearray(file.read_bytes())
+    content[where] ^= 1
+    file.write_bytes(content)
+    assert files.get(key("a")) is None
+    assert "dropped a KV file" in caplog.text
+    assert str(path) not in caplog.text
+    assert not kv_files(path)
+    assert not files.has(key("a"))
+
+
+@pytest.mark.parametrize("length", [0, 10, SIZE])
+def test_a_torn_or_grown_file_is_dropped_also_at_the_start(path, length):
+    files = open_files(path)
+    files.put(key("a"), data("a"))
+    (file,) = kv_files(path)
+    file.write_bytes((file.read_bytes() * 2)[:length])
+    assert files.get(key("a")) is None
+    file.write_bytes(bytes(length))
+    files.close()
+    assert len(open_files(path)) == 0
+    assert not kv_files(path)
+
+
+def test_a_file_under_another_blocks_name_is_not_served(path):
+    files = open_files(path)
+    files.put(key("a"), data("a"))
+    files.put(key("b"), data("b"))
+    one, other = kv_files(path)
+    other.write_bytes(one.read_bytes())
+    assert {files.get(key("a")), files.get(key("b"))} == {None, data("a")} or {files.get(key("a")), files.get(key("b"))} == {
+        None,
+        data("b"),
+    }
+
+
+def test_a_file_made_with_another_key_is_not_served(path, tmp_path):
+    theirs = tmp_path / "theirs"
+    open_files(theirs).put(key("a"), data("evil"))
+    files = open_files(path)
+    files.put(key("a"), data("a"))
+    kv_files(path)[0].write_bytes(kv_files(theirs)[0].read_bytes())
+    assert files.get(key("a")) is None
+
+
+def test_files_of_another_model_or_size_are_dropped_and_strangers_left_alone(path, caplog):
+    files = open_files(path)
+    files.put(key("a"), data("a"))
+    files.close()
+    (path / "notes.txt").write_text("mine")
+    (path / "x.kv").write_bytes(b"?")
+    (path / "left.tmp").write_bytes(b"half")
+    other = open_files(path, model=hashlib.sha256(b"other model").digest())
+    assert len(other) == 0
+    assert "dropped 3 KV files" in caplog.text
+    assert sorted(file.name for file in path.iterdir()) == ["key", "lock", "notes.txt"]
+    other.put(key("a"), data("a"))
+    other.close()
+    assert len(open_files(path, model=hashlib.sha256(b"other model").digest(), block_bytes=SIZE + 1)) == 0
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(path, tmp_path):
+    files = open_files(path)
+    files.put(key("a"), data("a"))
+    (file,) = kv_files(path)
+    kept = tmp_path / "kept"
+    file.rename(kept)
+    file.symlink_to(kept)
+    assert files.get(key("a")) is None
+    assert kept.exists()
+
+
+def test_the_least_recently_used_go_first_and_the_order_survives_a_restart(path):
+    files = open_files(path)
+    for number, name in enumerate("abc"):
+        files.put(key(name), data(name))
+        os.utime(kv_files(path)[0], ns=(number, number))
+    for number, name in enumerate("abc"):  # times that a file system can tell apart
+        os.utime(files._path_of(key(name)), ns=(number, number))
+    files.get(key("a"))
+    files.close()
+    room = (len(kv_files(path)[0].read_bytes())) * 2
+    again = open_files(path, capacity=room)
+    assert [again.has(key(name)) for name in "abc"] == [True, False, True]
+    again.put(key("d"), data("d"))
+    assert [again.has(key(name)) for name in "abcd"] == [True, False, False, True]
+    assert len(kv_files(path)) == 2
+
+
+def test_a_disk_that_refuses_costs_the_block_and_one_line(path, monkeypatch, caplog):
+    files = open_files(path)
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(block_files.os, "fdopen", refuse)
+    files.put(key("a"), data("a"))
+    files.put(key("b"), data("b"))
+    assert caplog.text.count("No space left") == 1
+    assert not files.has(key("a"))
+    monkeypatch.undo()
+    files.put(key("c"), data("c"))
+    assert files.get(key("c")) == data("c")
+
+
+def test_what_is_forgotten_is_gone_from_the_disk(path):
+    files = open_files(path)
+    for name in "abc":
+        files.put(key(name), data(name))
+    files.forget([key("a"), key("unknown")])
+    assert files.get(key("a")) is None
+    files.clear()
+    assert not kv_files(path)
+    assert len(files) == 0
