@@ -169,8 +169,10 @@ def _ledger(console: Console, plan: Plan) -> None:
     ):
         table.add_row(name, f"{value:,}", format_bytes(value))
     console.print(table)
+    bounded = any(group.window or group.state_bytes for group in plan.model.groups)
     console.print(
-        f"{s.num_blocks:,} blocks of {format_bytes(s.bytes_per_block)} (one is the null block), [bold]{s.tokens:,} tokens[/]; "
+        f"{s.num_blocks:,} blocks of {format_bytes(s.bytes_per_block)} (one is the null block), [bold]{s.tokens:,} tokens[/]"
+        f"{' kept by every layer' if bounded else ''}; "
         f"longest context {s.longest_context:,}, largest --max-model-len {s.max_model_len:,}"
     )
     console.print(

@@ -151,7 +151,7 @@ def _prompt_attention(rank: ModelShape, tokens: int, cached: int) -> float:
         most = group.tokens_read(last)
         rising = max(0, most - cached)  # queries whose window is not full yet
         positions = rising * (cached + most + 1) / 2 + (tokens - rising) * most
-        total += group.num_layers * group.flops_per_position * positions
+        total += group.num_layers * (group.prompt_flops or group.flops_per_position) * positions
     return total
 
 

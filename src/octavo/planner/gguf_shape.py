@@ -97,6 +97,11 @@ def _as_config(model: Settings, family: str, heads: int, hidden: int, layers: in
         values["sliding_window"] = window
     if model.has("attention.kv_lora_rank"):
         values |= {"kv_lora_rank": model.need("attention.kv_lora_rank"), "qk_rope_head_dim": rotary}
+        if model.has("attention.key_length_mla"):
+            values |= {
+                "qk_nope_head_dim": max(0, model.need("attention.key_length_mla") - rotary),
+                "v_head_dim": model.need("attention.value_length_mla"),
+            }
     if model.has("ssm.inner_size"):
         values |= {
             "mamba_expand": model.need("ssm.inner_size") // hidden,

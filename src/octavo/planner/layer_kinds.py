@@ -104,11 +104,13 @@ def _window(config: Settings, kind: LayerKind) -> int | None:
 
 
 def _latent_groups(config: Settings, count: int, heads: int) -> list[LayerGroup]:
-    """MLA keeps one latent and one rotary key a layer; the scores and sums run over the latent itself (absorbed form)."""
+    """MLA keeps one latent and one rotary key a layer. A decode step scores and sums over the latent itself (absorbed form); a
+    prompt expands it into K and V of each head, whose matrices are counted with the weights."""
     latent, rotary = config.need("kv_lora_rank"), config.need("qk_rope_head_dim")
     flops = heads * (2 * (latent + rotary) + 2 * latent)
+    expanded = heads * (2 * (config.integer("qk_nope_head_dim", latent) + rotary) + 2 * config.integer("v_head_dim", latent))
     sparse = config.integer("index_topk", 0) or None
-    groups = [LayerGroup("latent (MLA)", count, 1, (latent, rotary), most_read=sparse, flops_per_position=flops)]
+    groups = [LayerGroup("latent (MLA)", count, 1, (latent, rotary), most_read=sparse, flops_per_position=flops, prompt_flops=expanded)]
     if sparse:  # the indexer's key, always fp8 with a float32 scale for 128 values
         dim = config.need("index_head_dim")
         index_flops = config.need("index_n_heads") * 2 * dim

@@ -28,7 +28,8 @@ class LayerGroup:
     `window`: the most tokens kept, None for all; `chunked`: they are those since the last multiple of the window.
     `most_read`: the most tokens that one step reads, where attention is sparse. `token_bytes`: further bytes a token and
     layer that no KV format changes. `state_bytes`: bytes a sequence and layer.
-    `flops_per_position`: multiplications and additions of one query token and one kept token in one layer.
+    `flops_per_position`: multiplications and additions of one query token and one kept token in one layer; `prompt_flops`: the
+    same in a prefill, where latent attention is cheaper expanded (0: no different).
     """
 
     name: str
@@ -41,6 +42,7 @@ class LayerGroup:
     token_bytes: int = 0
     state_bytes: int = 0
     flops_per_position: int = 0
+    prompt_flops: int = 0
 
     def bytes_per_token(self, kv: KVFormat) -> float:
         """Return the bytes that all layers of the group keep for one token."""

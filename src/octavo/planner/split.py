@@ -52,4 +52,5 @@ def _shard_group(group: LayerGroup, tp: int, pp: int) -> LayerGroup:
         num_kv_heads=cdiv(group.num_kv_heads, tp),
         state_bytes=cdiv(group.state_bytes, tp),
         flops_per_position=cdiv(group.flops_per_position, tp),
+        prompt_flops=cdiv(group.prompt_flops, tp),
     )

@@ -61,6 +61,15 @@ def test_sparse_attention_reads_the_chosen_tokens_and_all_indexer_keys():
     assert decode_floor(deployment, 1, 100_000).kv_bytes == 61 * (2048 * 656 + 100_000 * 132)
 
 
+def test_latent_attention_scores_over_the_latent_when_decoding_and_expands_it_for_a_prompt():
+    deepseek = Deployment(find_model_shape("deepseek-v3"), H100, weight_format("fp8"), kv_format("bf16"))
+    shape = deepseek.shape
+    decode = decode_floor(deepseek, 1, 1000).operations - 2 * shape.active_weights
+    assert decode == 61 * 1000 * 128 * (2 * 576 + 2 * 512)
+    prompt = prefill_floor(deepseek, 1000).operations - 2 * (shape.active_weights - shape.counts.head) * 1000 - 2 * shape.counts.head
+    assert prompt == pytest.approx(61 * 128 * (2 * 192 + 2 * 128) * 1000 * 1001 / 2)
+
+
 def test_recurrent_state_is_read_and_written_each_step():
     jamba = Deployment(find_model_shape("jamba-v0.1"), H100, weight_format("bf16"), kv_format("bf16"))
     assert decode_floor(jamba, 1, 0).kv_bytes == 2 * 28 * (8192 * 3 * 2 + 8192 * 16 * 4)
