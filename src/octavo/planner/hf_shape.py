@@ -71,6 +71,17 @@ FAMILIES: Mapping[str, Family] = {
     "starcoder2": Family(norms=4, final_norms=2, qkv_bias=True, o_bias=True, gated=False, mlp_bias=True, tied=True),
     "smollm3": _LLAMA,
 }
+# Settings that published files leave to transformers' own defaults.
+_DEFAULTS: Mapping[str, Mapping[str, int]] = {
+    "gemma3_text": {
+        "vocab_size": 262_208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131_072,
+        "sliding_window": 4096,
+    },
+}
 _ALIASES = {"gemma3": "gemma3_text", "llama4": "llama4_text", "mistral3": "mistral"}
 
 
@@ -78,8 +89,8 @@ def shape_from_config(values: Mapping[str, Any], name: str) -> ModelShape:
     """Return the shape of the model whose config.json holds `values`. Raises ModelError, also for families not known here."""
     inner = values.get("text_config")
     text = {**values, **inner} if isinstance(inner, Mapping) else values
-    config = Settings(f"{name}: config.json", text)
-    family = _family(config)
+    family = _family(Settings(f"{name}: config.json", text))
+    config = Settings(f"{name}: config.json", {**_DEFAULTS.get(family, {}), **text})
     traits = FAMILIES[family]
     layers = config.need("num_hidden_layers")
     if layers > 10_000:
@@ -283,6 +294,9 @@ def _shared_width(config: Settings, family: str, width: int) -> int:
 
 
 def _is_sparse(config: Settings, family: str, index: int) -> bool:
+    dense = config.values.get("mlp_only_layers")
+    if isinstance(dense, list) and index in dense:
+        return False
     if family in ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe"):
         return index >= config.integer("first_k_dense_replace", 0)
     if family == "jamba":
