@@ -41,7 +41,7 @@ def measure_machine(seconds: float = 0.3) -> Device:
         int8_flops=_products(backend, Format.Q8_0, seconds),
         link=0.0,
         reserve_bytes=0,
-        source=f"measured now, {backend.describe()}; memory is what is free",
+        source=f"measured now at load {os.getloadavg()[0]:.1f}, {backend.describe()}; memory is what is free",
         date=time.strftime("%Y-%m-%d"),
     )
 

@@ -83,6 +83,9 @@ def _parser() -> FlagParser:
     place.add_argument("--max-model-len", type=whole, metavar="N", help="longest request [the model's own]")
     place.add_argument("--max-num-seqs", type=whole, metavar="N", help="most requests in a step [the device's default]")
     place.add_argument("--max-num-batched-tokens", type=whole, metavar="N", help="most tokens in a step [the device's default]")
+    place.add_argument(
+        "--performance-mode", type=flag_type(_mode), default="balanced", metavar="MODE", help="throughput doubles both defaults"
+    )
     place.add_argument("--weight-bytes", type=whole, metavar="BYTES", help="size of the weights, instead of counting them")
     place.add_argument("--activation-bytes", type=whole, metavar="BYTES", help="measured peak of activations, instead of the estimate")
     place.add_argument("--reserve-bytes", type=whole, metavar="BYTES", help="memory of runtime and graphs, instead of the assumption")
@@ -167,6 +170,7 @@ def _deployment(args: argparse.Namespace, model: PlannedModel, device: Device, l
         max_model_len=args.max_model_len,
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
+        throughput=args.performance_mode == "throughput",
         weight_bytes=weight_bytes,
         activation_bytes=activation_bytes,
         reserve_bytes=args.reserve_bytes,
@@ -294,6 +298,12 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigError(f"{text!r} is not a number") from None
+
+
+def _mode(text: str) -> str:
+    if text not in ("balanced", "throughput"):
+        raise ConfigError(f"{text!r} is no mode; there are balanced and throughput")
+    return text
 
 
 def _table(text: str) -> str:

@@ -58,12 +58,9 @@ def _on_disk(name: str) -> Path | None:
 
     if find_model(name) or name.startswith("hf:"):
         try:
-            stored = resolve_model(name)
+            return resolve_model(name)
         except ModelError:
-            if name.startswith("hf:"):
-                raise
             return None  # not pulled; the planner may know its numbers
-        return stored
     if path.suffix in (".gguf", ".json") or name.startswith((".", "/", "~")):
         raise ModelError(f"{name[:200]}: there is no such file or folder")
     return None

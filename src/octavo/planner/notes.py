@@ -20,7 +20,9 @@ def notes(deployment: Deployment, sizing: Sizing) -> tuple[str, ...]:
         found.append(
             f"One request of {sizing.model_len:,} tokens does not fit: start-up takes --max-model-len {sizing.max_model_len:,} at most."
         )
-    if shape.max_position < CONTEXTS[-1]:
+    if d.model_len > shape.max_position:
+        found.append(f"--max-model-len {d.model_len:,} is more than the model's {shape.max_position:,} positions: start-up refuses it.")
+    elif shape.max_position < CONTEXTS[-1]:
         found.append(
             f"The model was made for {shape.max_position:,} positions; longer contexts are sized too, but need a rope that stretches it."
         )

@@ -47,6 +47,7 @@ class Deployment:
     max_model_len: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    throughput: bool = False  # doubles the defaults of the two above
     weight_bytes: int | None = None  # of the whole model
     activation_bytes: int | None = None  # of one device, as the two below
     reserve_bytes: int | None = None
@@ -127,7 +128,7 @@ class Sizing:
 def size(deployment: Deployment) -> Sizing:
     """Return what the deployment holds. Raises ConfigError for a split that the model does not allow."""
     d, rank = deployment, deployment.rank
-    batched_tokens, seqs = resolve_batch(d.device, d.model_len, d.max_num_batched_tokens, d.max_num_seqs)
+    batched_tokens, seqs = resolve_batch(d.device, d.model_len, d.max_num_batched_tokens, d.max_num_seqs, throughput=d.throughput)
     requested = requested_bytes(d.device.memory_bytes, utilization_of(d))
     weight_bytes = _weight_bytes(d)
     activations = d.activation_bytes if d.activation_bytes is not None else estimate_activations(rank, batched_tokens, seqs)

@@ -96,6 +96,10 @@ def test_a_config_file_a_folder_and_a_gguf_file_are_models(capsys, tmp_path):
     assert "of the file" in answer(capsys, str(tmp_path / "m.gguf"), *H100)
 
 
+def test_a_hub_name_that_is_not_pulled_is_sized_from_the_catalogue(capsys):
+    assert "32.76 B weights" in answer(capsys, "hf:Qwen/Qwen3-32B", *H100)
+
+
 def test_plain_numbers_are_a_model(capsys):
     text = answer(capsys, "--layers", "64", "--kv-heads", "8", "--head-dim", "128", "--params", "32.8g", "--weights", "fp8", *H100)
     assert "262,144" in text
@@ -145,6 +149,8 @@ def test_measured_runs_stand_beside_the_floors(capsys, tmp_path):
         (["qwen3-32b", *H100, "--bench", "nowhere.json"], "cannot be read"),
         (["qwen3-32b", "--fit", "many"], "is no load"),
         (["qwen3-32b", "--fit", "1 x 1g"], "no known device holds"),
+        (["hf:some/model", *H100], "there is no model 'hf:some/model'"),
+        (["qwen3-32b", *H100, "--performance-mode", "fast"], "is no mode"),
         (["./nowhere.gguf", *H100], "there is no such file"),
         (["--layers", "3", *H100], "name a model"),
         (["qwen3-32b", "--devise", "x"], "did you mean --device"),

@@ -63,6 +63,7 @@ def test_the_chosen_rows_agree_with_the_ledger():
         (deployment("deepseek-v3", "T4-16G", weights="int4"), "A larger device"),
         (deployment(max_model_len=100_000), "start-up takes --max-model-len"),
         (deployment("smollm2-135m"), "made for 8,192 positions"),
+        (deployment("smollm2-135m", max_model_len=9000), "start-up refuses it"),
         (deployment("llama-3.1-70b", tp=16), "each is kept 2 times"),
         (deployment("deepseek-v3", "H200-141G", weights="fp8", tp=8), "dp shares it out"),
     ],

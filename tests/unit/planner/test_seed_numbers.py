@@ -187,6 +187,8 @@ def test_the_seven_formulas_of_the_playground():
     assert sizing.max_concurrency == 13_568 / 2560 == 5.3  # 6
     assert sizing.logged_tokens == int(5.3 * 40_960) == 217_088  # 6
     assert (sizing.max_num_batched_tokens, sizing.max_num_seqs) == (8192, 1024)  # 7
+    doubled = size(replace(deployment, throughput=True))
+    assert (doubled.max_num_batched_tokens, doubled.max_num_seqs) == (16_384, 2048)  # 7
     assert size(replace(deployment, kv_cache_memory_bytes=GiB)).num_blocks == 256  # 2: the given size replaces the formula
 
 
