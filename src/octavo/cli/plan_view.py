@@ -1,28 +1,25 @@
-"""A plan on the terminal: tables and charts of what planner.plan returns. Computes nothing."""
+"""A plan on the terminal: tables and charts of what planner.plan returns. Computes nothing but widths of bars."""
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from octavo.cli.bars import bar_rows, columns, stack
-from octavo.planner.cost import cost_by_utilization
+from octavo.cli.bars import bar_rows, stack
+from octavo.cli.plan_cost_view import print_costs, print_fleet
+from octavo.cli.tables import make_table, open_console, print_chart
 from octavo.planner.explain import Derivation
 from octavo.planner.fit import Fit
 from octavo.planner.plan import Plan
-from octavo.planner.tables import CostRow
 from octavo.units import format_bytes
 
 
 def print_plan(plan: Plan, *, charts: bool) -> None:
-    console = _console()
+    console = open_console()
     _head(console, plan)
     _ledger(console, plan)
     if charts:
@@ -30,7 +27,7 @@ def print_plan(plan: Plan, *, charts: bool) -> None:
     _concurrency(console, plan)
     if charts:
         rows = [(f"{row.context // 1024}k", float(row.sequences), f"{row.sequences:,}") for row in plan.sizing.concurrency]
-        _print_chart(console, "sequences at once, by context (logarithmic)", bar_rows(rows, logarithmic=True))
+        print_chart(console, "sequences at once, by context (logarithmic)", bar_rows(rows, logarithmic=True))
     _formats(console, plan)
     _splits(console, plan)
     _prefill(console, plan)
@@ -40,14 +37,14 @@ def print_plan(plan: Plan, *, charts: bool) -> None:
             f"speculation: {gain.drafts} drafts accepted at {gain.acceptance:.0%} make {gain.tokens_per_step:.2f} tokens a step: "
             f"{gain.speedup:.2f}x the tokens/s of a sequence"
         )
-    _costs(console, plan, charts=charts)
-    _fleet(console, plan)
+    print_costs(console, plan, charts=charts)
+    print_fleet(console, plan)
     for note in plan.notes:
         console.print(f"[yellow]note:[/] {note}")
 
 
 def print_derivations(derivations: Iterable[Derivation]) -> None:
-    console = _console()
+    console = open_console()
     table = Table("number", "formula", "with values", "result", box=SIMPLE_HEAD, title="where each number comes from", title_justify="left")
     for line in derivations:
         result = f"{line.result:,.0f}" if float(line.result).is_integer() and abs(line.result) >= 1 else f"{line.result:,.6g}"
@@ -56,8 +53,8 @@ def print_derivations(derivations: Iterable[Derivation]) -> None:
 
 
 def print_fits(fits: Sequence[Fit], load: str, *, charts: bool) -> None:
-    console = _console()
-    table = _table(
+    console = open_console()
+    table = make_table(
         "device", "count", "tp x dp", "weights", "KV", "memory in all", "pool used", "tok/s a seq", "$/h", title=f"what holds {load}"
     )
     for way in fits:
@@ -75,55 +72,7 @@ def print_fits(fits: Sequence[Fit], load: str, *, charts: bool) -> None:
     console.print(table)
     if charts:
         rows = [(way.device, float(way.memory_bytes), f"{way.devices} x") for way in fits]
-        _print_chart(console, "memory of the devices in all", bar_rows(rows))
-
-
-def write_csv(rows: Sequence[Any]) -> None:
-    """Write dataclasses as CSV, nested ones in columns of their own."""
-    flat = [_flatten(dataclasses.asdict(row)) for row in rows]
-    names = list(dict.fromkeys(name for row in flat for name in row))
-    writer = csv.DictWriter(sys.stdout, names, restval="")
-    writer.writeheader()
-    writer.writerows(flat)
-
-
-def table_rows(plan: Plan, table: str) -> Sequence[Any]:
-    """Return the rows of one table."""
-    return {
-        "concurrency": plan.sizing.concurrency,
-        "formats": plan.formats,
-        "splits": plan.splits,
-        "decode": plan.decode,
-        "prefill": plan.prefill,
-        "costs": plan.costs,
-        "sensitivity": plan.sensitivity,
-        "groups": plan.model.groups,
-    }[table]
-
-
-def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{name}_")
-        elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-            for item in value:
-                flat |= _flatten(item, f"{prefix}{next(iter(item.values()))}_")
-        else:
-            flat[prefix + name] = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return flat
-
-
-def _console() -> Console:
-    """Return standard output; what is not a terminal is given room for the widest table."""
-    return Console(width=None if sys.stdout.isatty() else 160)
-
-
-def _table(*columns: str, title: str = "") -> Table:
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
-    return table
+        print_chart(console, "memory of the devices in all", bar_rows(rows))
 
 
 def _head(console: Console, plan: Plan) -> None:
@@ -131,7 +80,7 @@ def _head(console: Console, plan: Plan) -> None:
     count = plan.tp * plan.pp * plan.dp
     active = f", {model.active_parameters / 1e9:,.2f} B used a token" if model.active_parameters < 0.9 * model.parameters else ""
     console.print(
-        f"[bold]{model.name}[/] ({model.family}): {model.num_layers} layers of {model.hidden_size:,}, {model.num_heads} heads, "
+        f"[bold]{escape(model.name)}[/] ({model.family}): {model.num_layers} layers of {model.hidden_size:,}, {model.num_heads} heads, "
         f"{model.num_kv_heads} KV, {model.parameters / 1e9:,.2f} B weights{active}, {model.max_position:,} positions"
     )
     split = f" (tp {plan.tp} x pp {plan.pp} x dp {plan.dp})" if count > 1 else ""
@@ -140,7 +89,7 @@ def _head(console: Console, plan: Plan) -> None:
         f"{device.bf16_flops / 1e12:,.3g} TFLOP/s; weights {plan.weights}, KV {plan.kv}"
     )
     console.print(f"[dim]{device.source}, {device.date}[/]")
-    table = _table("layers that keep the same", "layers", "KV heads", "vectors", "window", "bytes a token", "state a sequence")
+    table = make_table("layers that keep the same", "layers", "KV heads", "vectors", "window", "bytes a token", "state a sequence")
     for group in model.groups:
         table.add_row(
             group.name,
@@ -158,7 +107,7 @@ def _head(console: Console, plan: Plan) -> None:
 
 def _ledger(console: Console, plan: Plan) -> None:
     s = plan.sizing
-    table = _table("memory of one device", "bytes", "", title="ledger")
+    table = make_table("memory of one device", "bytes", "", title="ledger")
     for name, value in (
         ("total", s.total_bytes),
         ("requested", s.requested_bytes),
@@ -185,13 +134,13 @@ def _ledger_chart(console: Console, plan: Plan) -> None:
     s = plan.sizing
     parts = [("weights", s.weight_bytes), ("activations", s.activation_bytes), ("reserve", s.reserve_bytes)]
     parts += [("KV pool", max(0, s.available_bytes)), ("left alone", s.total_bytes - s.requested_bytes)]
-    _print_chart(console, "one device", stack([(name, float(value), format_bytes(value)) for name, value in parts]))
+    print_chart(console, "one device", stack([(name, float(value), format_bytes(value)) for name, value in parts]))
 
 
 def _concurrency(console: Console, plan: Plan) -> None:
     measured = plan.efficiency < 1
     columns_ = ["context", "sequences at once", "alone tok/s", "all tok/s a seq", "all tok/s", "bound by"]
-    table = _table(
+    table = make_table(
         *columns_, title="how many, and how fast at best" + (f" (in brackets at the measured {plan.efficiency:.0%})" if measured else "")
     )
     held = {row.context: row.sequences for row in plan.sizing.concurrency}
@@ -213,7 +162,7 @@ def _concurrency(console: Console, plan: Plan) -> None:
 
 
 def _formats(console: Console, plan: Plan) -> None:
-    table = _table(
+    table = make_table(
         "weights", "KV", "weights a device", "KV pool", "tokens", f"x {plan.conversation:,}", "longest", "gain", title="what formats buy"
     )
     for row in plan.formats:
@@ -234,7 +183,7 @@ def _formats(console: Console, plan: Plan) -> None:
 def _splits(console: Console, plan: Plan) -> None:
     if not plan.splits:
         return
-    table = _table(
+    table = make_table(
         "devices",
         "tp x pp x dp",
         "weights a device",
@@ -262,80 +211,7 @@ def _splits(console: Console, plan: Plan) -> None:
 
 
 def _prefill(console: Console, plan: Plan) -> None:
-    table = _table("prompt", "seconds at best", "tokens/s", "bound by", title="prefill of one prompt")
+    table = make_table("prompt", "seconds at best", "tokens/s", "bound by", title="prefill of one prompt")
     for row in plan.prefill:
         table.add_row(f"{row.tokens:,}", f"{row.seconds:.3f}", f"{row.tokens_per_s:,.0f}", row.bound)
     console.print(table)
-
-
-def _costs(console: Console, plan: Plan, *, charts: bool) -> None:
-    if not plan.costs:
-        return
-    table = _table(
-        "workload",
-        "batch",
-        "tok/s",
-        "$ a million out",
-        "idle $ a month",
-        "against",
-        "API $ a million out",
-        "break-even",
-        "premium",
-        title="cost",
-    )
-    for row in plan.costs:
-        c = row.cost
-        batch = f"{c.batch}" if c.batch == row.wished_batch else f"[yellow]{c.batch}[/], {row.wished_batch} do not fit"
-        cells = [c.workload, batch, f"{c.output_tokens_per_s:,.0f}", f"{c.usd_per_million_output:,.3f}", f"{c.idle_usd_per_month:,.2f}"]
-        for index, other in enumerate(row.against):
-            verdict = "API at any" if other.break_even > 1 else f"{other.break_even:.1%}"
-            if plan.utilization is not None and other.break_even <= 1:
-                verdict += f": {other.verdict(plan.utilization)} at {plan.utilization:.0%}"
-            own = cells if index == 0 else [""] * len(cells)
-            table.add_row(*own, other.api, f"{other.api_usd_per_million_output:,.3f}", verdict, f"{other.premium:.1f}x")
-    console.print(table)
-    console.print(
-        "[dim]self-host above the break-even utilization, take the API below it; prices are of rates.toml, look again before deciding[/]"
-    )
-    if charts:
-        for row in plan.costs:
-            _cost_charts(console, plan, row)
-
-
-def _cost_charts(console: Console, plan: Plan, row: CostRow) -> None:
-    """Print what a token costs by utilization, and where each API's break-even moves when the floor's speed is not reached."""
-    curve = cost_by_utilization(row.cost)
-    dearest = max(other.api_usd_per_million_output for other in row.against)
-    lines = columns(curve, top=2 * dearest)
-    lines.append("".join(f"{round(100 * utilization):<3}" for utilization, _ in curve) + f"% utilization; half height ${dearest:,.2f}")
-    _print_chart(console, f"$ for a million output tokens, {row.cost.workload}", lines)
-    moved = [line for line in plan.sensitivity if line.workload == row.cost.workload]
-    bars = [
-        (f"{line.api} at {line.efficiency:.0%} of the floor's speed", min(1.0, line.break_even), f"{line.break_even:.0%}") for line in moved
-    ]
-    _print_chart(
-        console, f"break-even utilization, {row.cost.workload}: self-host to the right of the bar", bar_rows([*bars, ("", 1.0, "100%")])
-    )
-
-
-def _fleet(console: Console, plan: Plan) -> None:
-    fleet = plan.fleet
-    if fleet is None:
-        return
-    console.print(
-        f"fleet for {fleet.arrivals_per_s:g} requests/s: [bold]{fleet.copies} copies[/] on {fleet.devices} devices, "
-        f"batches of {fleet.batch}, {fleet.utilization:.0%} busy; {fleet.waiting_share:.1%} of requests wait, "
-        f"p{fleet.quantile * 100:g} TTFT {fleet.ttft_s:.3f} s, ITL {fleet.itl_s * 1e3:.1f} ms"
-    )
-    for verdict in plan.verdicts:
-        console.print(
-            f"  against {verdict.api}: [bold]{verdict.choice}[/], ${verdict.own_usd_per_month:,.0f} a month of machines, "
-            f"${verdict.api_usd_per_month:,.0f} of tokens"
-        )
-
-
-def _print_chart(console: Console, title: str, lines: Sequence[str]) -> None:
-    console.print(f"\n[dim]{title}[/]")
-    for line in lines:
-        console.print(line, highlight=False)
-    console.print()

@@ -55,14 +55,14 @@ class ServingCost:
 @dataclass(frozen=True)
 class Comparison:
     """Own machines against an API on one workload. `break_even`: the utilization at which they cost the same; above 1 the API
-    is cheaper however busy the machines are. `premium`: API price over own cost at full utilization."""
+    is cheaper however busy the machines are. `premium`: API price over own cost at full utilization; None where that is nothing."""
 
     api: str
     api_usd_per_request: float
     api_usd_per_million_output: float
     own_usd_per_million_output: float
     break_even: float
-    premium: float
+    premium: float | None
 
     def verdict(self, utilization: float) -> str:
         """Return 'self-host' or 'API', whichever is cheaper at that utilization."""
@@ -147,8 +147,8 @@ def compare(own: ServingCost, workload: Workload, rate: ApiRate) -> Comparison:
         api_usd_per_request=price,
         api_usd_per_million_output=price / workload.output * 1e6,
         own_usd_per_million_output=own.usd_per_million_output,
-        break_even=own.usd_per_request / price if price else float("inf"),
-        premium=price / own.usd_per_request if own.usd_per_request else float("inf"),
+        break_even=own.usd_per_request / price,
+        premium=price / own.usd_per_request if own.usd_per_request else None,
     )
 
 

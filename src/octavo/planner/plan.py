@@ -131,6 +131,8 @@ def make_plan(
     """Return the plan of a deployment; costs and a fleet are in it where `usd_per_hour` of a device is given. Raises ConfigError."""
     if conversation < 1:
         raise ConfigError(f"a conversation has {conversation} tokens; it must have at least 1")
+    if not 0 < efficiency <= 1:
+        raise ConfigError(f"the efficiency is {efficiency:g}; it must be more than 0 and at most 1")
     if utilization is not None and not 0 < utilization <= 1:
         raise ConfigError(f"the utilization is {utilization:g}; it must be more than 0 and at most 1")
     sizing = size(deployment)

@@ -96,6 +96,13 @@ def test_a_config_file_a_folder_and_a_gguf_file_are_models(capsys, tmp_path):
     assert "of the file" in answer(capsys, str(tmp_path / "m.gguf"), *H100)
 
 
+def test_a_folders_name_is_shown_as_it_is(capsys, tmp_path):
+    folder = tmp_path / "[red]model[bold]"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(find_model_entry("llama-3.2-1b").config))
+    assert "[red]model[bold] (llama)" in answer(capsys, str(folder), *H100)
+
+
 def test_a_hub_name_that_is_not_pulled_is_sized_from_the_catalogue(capsys):
     assert "32.76 B weights" in answer(capsys, "hf:Qwen/Qwen3-32B", *H100)
 
