@@ -257,13 +257,16 @@ void check_lists(const char* what, const Ints& start, size_t values, int64_t row
 
 void sample(Sampler& sampler, const Matrix& logits, const Floats& temperature, const Ints& top_k, const Floats& top_p, const Floats& min_p,
             const Floats& repetition_penalty, const Floats& presence_penalty, const Floats& frequency_penalty, const Unsigned& seed,
-            const Unsigned& position, const Ints& num_logprobs, const Ints& banned_start, const Ints& banned_ids, const Ints& bias_start,
+            const Unsigned& position, const Ints& num_logprobs, const Floats& typical_p, const Floats& top_n_sigma, const Floats& xtc_probability,
+            const Floats& xtc_threshold, const Array<const bool, 1>& wants_processed, const Ints& given, const Ints& banned_start, const Ints& banned_ids, const Ints& bias_start,
             const Ints& bias_ids, const Floats& bias_values, const Ints& seen_start, const Ints& seen_ids, const Ints& seen_counts,
             const Array<int32_t, 1>& token_ids, const Array<bool, 1>& is_nan, const Array<float, 1>& logprob, const Array<int32_t, 1>& rank,
             const Array<int32_t, 2>& top_ids, const MatrixOut& top_logprobs) {
   const int64_t rows = rows_of(logits), vocab = width_of(logits);
   must(vocab > 0 && vocab < int64_t{1} << 31, "sample: the vocabulary is empty or too large");
-  for (const auto* a : {&temperature, &top_p, &min_p, &repetition_penalty, &presence_penalty, &frequency_penalty}) must(rows_of(*a) == rows, "sample: parameters must be [S]");
+  for (const auto* a : {&temperature, &top_p, &min_p, &repetition_penalty, &presence_penalty, &frequency_penalty, &typical_p, &top_n_sigma, &xtc_probability, &xtc_threshold}) must(rows_of(*a) == rows, "sample: parameters must be [S]");
+  must(rows_of(given) == rows && rows_of(wants_processed) == rows, "sample: parameters must be [S]");
+  for (int64_t r = 0; r < rows; ++r) must(given.data()[r] < vocab, "sample: a given id is beyond the vocabulary");
   must(rows_of(top_k) == rows && rows_of(num_logprobs) == rows && rows_of(seed) == rows && rows_of(position) == rows, "sample: parameters must be [S]");
   check_lists("banned", banned_start, banned_ids.size(), rows);
   check_lists("bias", bias_start, bias_ids.size(), rows);
@@ -279,8 +282,14 @@ void sample(Sampler& sampler, const Matrix& logits, const Floats& temperature, c
                           .repetition_penalty = repetition_penalty.data(),
                           .presence_penalty = presence_penalty.data(),
                           .frequency_penalty = frequency_penalty.data(),
+                          .typical_p = typical_p.data(),
+                          .top_n_sigma = top_n_sigma.data(),
+                          .xtc_probability = xtc_probability.data(),
+                          .xtc_threshold = xtc_threshold.data(),
                           .top_k = top_k.data(),
                           .num_logprobs = num_logprobs.data(),
+                          .given = given.data(),
+                          .wants_processed = wants_processed.data(),
                           .seed = seed.data(),
                           .position = position.data(),
                           .banned_start = banned_start.data(),
@@ -413,7 +422,8 @@ NB_MODULE(_native, m) {
       .def(nb::init<std::shared_ptr<Device>>())
       .def("sample", sample, "logits"_a.noconvert(), "temperature"_a.noconvert(), "top_k"_a.noconvert(), "top_p"_a.noconvert(), "min_p"_a.noconvert(),
            "repetition_penalty"_a.noconvert(), "presence_penalty"_a.noconvert(), "frequency_penalty"_a.noconvert(), "seed"_a.noconvert(),
-           "position"_a.noconvert(), "num_logprobs"_a.noconvert(), "banned_start"_a.noconvert(), "banned_ids"_a.noconvert(), "bias_start"_a.noconvert(),
+           "position"_a.noconvert(), "num_logprobs"_a.noconvert(), "typical_p"_a.noconvert(), "top_n_sigma"_a.noconvert(), "xtc_probability"_a.noconvert(),
+           "xtc_threshold"_a.noconvert(), "wants_processed"_a.noconvert(), "given"_a.noconvert(), "banned_start"_a.noconvert(), "banned_ids"_a.noconvert(), "bias_start"_a.noconvert(),
            "bias_ids"_a.noconvert(), "bias_values"_a.noconvert(), "seen_start"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert(),
            "token_ids"_a.noconvert(), "is_nan"_a.noconvert(), "logprob"_a.noconvert(), "rank"_a.noconvert(), "top_ids"_a.noconvert(),
            "top_logprobs"_a.noconvert());

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "octavo/candidates.h"
 #include "octavo/philox.h"
 
 namespace octavo {
@@ -23,16 +24,11 @@ Span row_of(const int32_t* start, const int32_t* values, int64_t row) { return {
 
 }  // namespace
 
-struct Candidate {
-  int32_t id;
-  float weight;
-};
-
 struct SamplerScratch {
   std::vector<float> logits, weights, chunk_max, order_stat;
   std::vector<double> chunk_sum;
   std::vector<int32_t> ids;
-  std::vector<Candidate> kept;
+  Candidates kept;
 
   void reserve(int64_t vocab) {
     const auto size = static_cast<size_t>(vocab), chunks = static_cast<size_t>((vocab + kSamplingChunk - 1) / kSamplingChunk);
@@ -60,22 +56,12 @@ class RowSampler {
       result.is_nan[row_] = true;
       return;
     }
-    const int64_t wanted = how_.num_logprobs[row_];
-    const float raw_max = max_;
-    double log_total = 0;
-    if (wanted >= 0) {
-      kernels_.exp_weights(raw_, vocab_, raw_max, s_.weights.data(), s_.chunk_sum.data());
-      log_total = std::log(total_of_chunks());
-      write_top(wanted, log_total, result);
-    }
-    const int32_t token = choose();
+    const int32_t given = how_.given[row_], token = given >= 0 ? given : choose();
     result.token_ids[row_] = token;
-    if (wanted >= 0) {
-      result.logprob[row_] = logprob(token, raw_max, log_total);
-      int32_t above = 0;
-      for (int64_t i = 0; i < vocab_; ++i) above += raw_[i] > raw_[token];
-      result.rank[row_] = 1 + above;
-    }
+    if (how_.num_logprobs[row_] < 0) return;
+    if (given >= 0 || !how_.wants_processed[row_]) logits_ = raw_;  // else what choose() drew from
+    find_max();
+    report(token, result);
   }
 
  private:
@@ -101,17 +87,23 @@ class RowSampler {
     return total;
   }
 
-  float logprob(int32_t id, float raw_max, double log_total) const {
-    return static_cast<float>(static_cast<double>(raw_[id]) - static_cast<double>(raw_max) - log_total);
-  }
-
-  void write_top(int64_t count, double log_total, const Sampled& result) {
-    most_likely(std::min(count, vocab_));
-    for (int64_t i = 0; i < std::min(count, vocab_); ++i) {
+  // Writes the log-probabilities of the logits in hand.
+  void report(int32_t token, const Sampled& result) {
+    kernels_.exp_weights(logits_, vocab_, max_, s_.weights.data(), s_.chunk_sum.data());
+    const double log_total = std::log(total_of_chunks());
+    const auto logprob = [&](int32_t id) { return static_cast<float>(static_cast<double>(logits_[id]) - static_cast<double>(max_) - log_total); };
+    const int64_t count = std::min<int64_t>(how_.num_logprobs[row_], vocab_);
+    most_likely(count);
+    for (int64_t i = 0; i < count; ++i) {
       const int32_t id = s_.ids[static_cast<size_t>(i)];
+      if (!std::isfinite(logits_[id])) break;
       result.top_ids[row_ * result.num_top + i] = id;
-      result.top_logprobs[row_ * result.num_top + i] = logprob(id, max_, log_total);
+      result.top_logprobs[row_ * result.num_top + i] = logprob(id);
     }
+    int32_t above = 0;
+    for (int64_t i = 0; i < vocab_; ++i) above += logits_[i] > logits_[token];
+    result.logprob[row_] = logprob(token);
+    result.rank[row_] = 1 + above;
   }
 
   // Puts the `count` most likely ids in hand first in ids, by falling logit, lower ids first on ties.
@@ -163,13 +155,67 @@ class RowSampler {
       logits_ = s_.logits.data();
       find_max();
     }
+    if (how_.top_n_sigma[row_] > 0) keep_within_sigmas(static_cast<double>(how_.top_n_sigma[row_]));
     const float top_p = how_.top_p[row_];
     const int64_t top_k = how_.top_k[row_];
     const double u = uniform(how_.seed[row_], how_.position[row_]);
+    if (needs_list()) return draw_from_list(u);
     if (top_k > 0 && top_k < vocab_) return draw_from_top_k(top_k, top_p, u);
     kernels_.exp_weights(logits_, vocab_, max_, s_.weights.data(), s_.chunk_sum.data());
     apply_min_p();
     return top_p < 1 ? draw_from_top_p(top_p, u) : draw_from_all(u);
+  }
+
+  void keep_within_sigmas(double sigmas) {
+    double count = 0, sum = 0, squares = 0;
+    for (int64_t i = 0; i < vocab_; ++i) {
+      if (!std::isfinite(logits_[i])) continue;
+      ++count;
+      sum += static_cast<double>(logits_[i]);
+    }
+    const double mean = sum / count;
+    for (int64_t i = 0; i < vocab_; ++i) {
+      const double deviation = static_cast<double>(logits_[i]) - mean;
+      if (std::isfinite(deviation)) squares += deviation * deviation;
+    }
+    const double least = static_cast<double>(max_) - sigmas * std::sqrt(squares / count);
+    float* logits = s_.logits.data();
+    for (int64_t i = 0; i < vocab_; ++i) logits[i] = static_cast<double>(logits_[i]) < least ? -std::numeric_limits<float>::infinity() : logits_[i];
+    logits_ = logits;
+    find_max();
+  }
+
+  bool needs_list() const {
+    return how_.typical_p[row_] < 1 || how_.xtc_probability[row_] > 0 || (how_.num_logprobs[row_] >= 0 && how_.wants_processed[row_]);
+  }
+
+  // The way of rows whose filters must see all candidates, or whose caller asks what was left.
+  int32_t draw_from_list(double u) {
+    kernels_.exp_weights(logits_, vocab_, max_, s_.weights.data(), s_.chunk_sum.data());
+    apply_min_p();
+    s_.kept.clear();
+    const int64_t top_k = how_.top_k[row_];
+    if (top_k > 0 && top_k < vocab_) {
+      most_likely(top_k);
+      for (int64_t i = 0; i < top_k; ++i) keep(s_.ids[static_cast<size_t>(i)]);
+    } else {
+      for (int64_t id = 0; id < vocab_; ++id) keep(static_cast<int32_t>(id));
+    }
+    if (how_.typical_p[row_] < 1) keep_typical(s_.kept, static_cast<double>(how_.typical_p[row_]));
+    if (how_.top_p[row_] < 1) keep_most_likely(s_.kept, static_cast<double>(how_.top_p[row_]));
+    if (uniform(how_.seed[row_], how_.position[row_], 1) < static_cast<double>(how_.xtc_probability[row_])) {
+      exclude_top_choices(s_.kept, static_cast<double>(how_.xtc_threshold[row_]));
+    }
+    float* logits = s_.logits.data();
+    std::fill_n(logits, vocab_, -std::numeric_limits<float>::infinity());
+    for (const Candidate& candidate : s_.kept) logits[candidate.id] = candidate.logit;
+    logits_ = logits;
+    return draw(s_.kept, u);
+  }
+
+  void keep(int32_t id) {
+    const float weight = s_.weights[static_cast<size_t>(id)];
+    if (weight > 0) s_.kept.push_back({id, logits_[id], weight});
   }
 
   void apply_min_p() {
@@ -215,9 +261,9 @@ class RowSampler {
       s_.kept.clear();
       for (int64_t i = 0; i < std::max<int64_t>(kept, 1); ++i) {
         const int32_t id = s_.ids[static_cast<size_t>(i)];
-        s_.kept.push_back({id, s_.weights[static_cast<size_t>(id)]});
+        s_.kept.push_back({id, logits_[id], s_.weights[static_cast<size_t>(id)]});
       }
-      return draw_from_kept(u);
+      return draw(s_.kept, u);
     }
   }
 
@@ -237,29 +283,17 @@ class RowSampler {
       kept = std::max<int64_t>(count, 1);
     }
     s_.kept.clear();
-    for (int64_t i = 0; i < kept; ++i) s_.kept.push_back({s_.ids[static_cast<size_t>(i)], weights[i]});
-    return draw_from_kept(u);
-  }
-
-  int32_t draw_from_kept(double u) {
-    std::sort(s_.kept.begin(), s_.kept.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-    double total = 0;
-    for (const Candidate& candidate : s_.kept) total += static_cast<double>(candidate.weight);
-    double reached = 0;
-    int32_t last = s_.kept.front().id;  // with a weight: rounding may carry u * total up to the total
-    for (const Candidate& candidate : s_.kept) {
-      if (candidate.weight == 0) continue;
-      last = candidate.id;
-      reached += static_cast<double>(candidate.weight);
-      if (reached > u * total) break;
+    for (int64_t i = 0; i < kept; ++i) {
+      const int32_t id = s_.ids[static_cast<size_t>(i)];
+      s_.kept.push_back({id, logits_[id], weights[i]});
     }
-    return last;
+    return draw(s_.kept, u);
   }
 
   const KernelTable& kernels_;
   SamplerScratch& s_;
   const float* raw_;
-  const float* logits_;  // in hand: raw, or the adjusted copy
+  const float* logits_;  // in hand: raw, or a copy on which some stages have worked
   const int64_t vocab_;
   const SamplingBatch& how_;
   const int64_t row_;

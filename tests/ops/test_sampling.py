@@ -59,9 +59,9 @@ def test_draws_follow_the_probabilities(native):
     count = 6_000
     logits = np.tile(np.log(probabilities).astype(np.float32), (count, 1))
     how = cases.sampling(count, 4, 0)
-    neutral = {name: np.full(count, value, np.float32) for name, value in NEUTRAL.items()}
+    neutral = {name: np.full(count, value, getattr(how, name).dtype) for name, value in NEUTRAL.items()}
     none = {name: np.zeros(count + 1 if name.endswith("start") else 0, getattr(how, name).dtype) for name in LISTS}
-    how = replace(how, **neutral, **none, top_k=np.zeros(count, np.int32), num_logprobs=np.full(count, -1, np.int32))
+    how = replace(how, **neutral, **none)
     shares = np.bincount(native.sample(logits, how).token_ids, minlength=4) / count
     assert np.abs(shares - probabilities).max() < 0.026  # four standard deviations
 
@@ -82,7 +82,10 @@ def test_an_id_beyond_the_vocabulary_is_refused(native, field):
         native.sample(logits_of(8, 50, 1), replace(how, **{field: ids}))
 
 
-NEUTRAL = {"temperature": 1, "top_p": 1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+NEUTRAL = {
+    "temperature": 1, "top_p": 1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0,
+    "typical_p": 1, "top_n_sigma": 0, "xtc_probability": 0, "xtc_threshold": 0.1, "num_logprobs": -1, "top_k": 0, "given": -1,
+}  # fmt: skip
 LISTS = ("banned_start", "banned_ids", "bias_start", "bias_ids", "bias_values", "seen_start", "seen_ids", "seen_counts")
 
 
@@ -98,12 +101,62 @@ def only_row(how, row):
         "frequency_penalty",
         "seed",
         "position",
+        "num_logprobs",
+        "typical_p",
+        "top_n_sigma",
+        "xtc_probability",
+        "xtc_threshold",
+        "wants_processed",
+        "given",
     ):
         fields[name] = getattr(how, name)[row : row + 1]
-    fields["num_logprobs"] = how.num_logprobs[row : row + 1]
     for name, values in (("banned", ["banned_ids"]), ("bias", ["bias_ids", "bias_values"]), ("seen", ["seen_ids", "seen_counts"])):
         begin, end = getattr(how, f"{name}_start")[row : row + 2]
         fields[f"{name}_start"] = np.array([0, end - begin], np.int32)
         for value in values:
             fields[value] = getattr(how, value)[begin:end]
     return replace(how, **fields)
+
+
+def test_a_given_token_is_scored_and_not_drawn(native):
+    logits = logits_of(6, 300, 9)
+    how = replace(cases.sampling(6, 300, 9), given=np.arange(6, dtype=np.int32), num_logprobs=np.full(6, 2, np.int32))
+    scored = native.sample(logits, how)
+    exact = logits.astype(np.float64) - np.log(np.exp(logits.astype(np.float64)).sum(axis=1, keepdims=True))
+    assert scored.token_ids.tolist() == [0, 1, 2, 3, 4, 5]
+    np.testing.assert_allclose(scored.logprob, exact[np.arange(6), np.arange(6)], rtol=bounds.LOGPROB, atol=bounds.LOGPROB)
+
+
+def one_row(native, probabilities, **fields):
+    """Return how often each id is drawn from `probabilities` over many positions."""
+    count = 4_000
+    logits = np.tile(np.log(np.array(probabilities)).astype(np.float32), (count, 1))
+    how = cases.sampling(count, len(probabilities), 0)
+    none = {name: np.zeros(count + 1 if name.endswith("start") else 0, getattr(how, name).dtype) for name in LISTS}
+    values = NEUTRAL | {"wants_processed": False} | fields
+    how = replace(how, **none, **{name: np.full(count, value, getattr(how, name).dtype) for name, value in values.items()})
+    return np.bincount(native.sample(logits, how).token_ids, minlength=len(probabilities)) / count
+
+
+def test_xtc_leaves_only_the_least_likely_of_the_likely_ones_as_often_as_it_is_asked_to(native):
+    shares = one_row(native, [0.4, 0.3, 0.2, 0.1], xtc_probability=0.5, xtc_threshold=0.15)
+    np.testing.assert_allclose(shares, [0.2, 0.15, 0.1 + 0.5 * 2 / 3, 0.05 + 0.5 / 3], atol=0.04)
+
+
+def test_typical_p_prefers_what_is_as_surprising_as_usual(native):
+    assert np.flatnonzero(one_row(native, [0.6, 0.2, 0.1, 0.05, 0.05], typical_p=0.15)).tolist() == [1]  # entropy 1.17, log 5 = 1.6
+
+
+def test_top_n_sigma_keeps_what_is_near_the_best(native):
+    assert np.flatnonzero(one_row(native, [0.5, 0.4, 0.05, 0.03, 0.02], top_n_sigma=0.5)).tolist() == [0, 1]
+
+
+def test_processed_logprobs_are_of_what_was_left_to_draw_from(native):
+    logits = np.log(np.array([[0.5, 0.3, 0.2]], np.float32))
+    how = cases.sampling(1, 3, 0)
+    none = {name: np.zeros(2 if name.endswith("start") else 0, getattr(how, name).dtype) for name in LISTS}
+    values = NEUTRAL | {"wants_processed": True, "top_k": 2, "num_logprobs": 3}
+    how = replace(how, **none, **{name: np.full(1, value, getattr(how, name).dtype) for name, value in values.items()})
+    left = native.sample(logits, how)
+    assert left.top_ids[0].tolist() == [0, 1, -1]
+    np.testing.assert_allclose(np.exp(left.top_logprobs[0]), [0.625, 0.375, 0], atol=1e-6)

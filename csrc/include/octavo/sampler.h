@@ -16,7 +16,9 @@ namespace octavo {
 // octavo.ops.interface.SamplingBatch by pointer.
 struct SamplingBatch {
   const float *temperature, *top_p, *min_p, *repetition_penalty, *presence_penalty, *frequency_penalty;
-  const int32_t *top_k, *num_logprobs;
+  const float *typical_p, *top_n_sigma, *xtc_probability, *xtc_threshold;
+  const int32_t *top_k, *num_logprobs, *given;
+  const bool* wants_processed;
   const uint64_t *seed, *position;
   const int32_t *banned_start, *banned_ids;
   const int32_t *bias_start, *bias_ids;

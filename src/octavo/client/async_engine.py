@@ -86,7 +86,7 @@ class AsyncEngine:
         self.last_error: str | None = None
         self._config = config
         self._front = front
-        self._maker = RequestMaker(front, ready.max_model_len, ready.vocab_size, config.model.seed)
+        self._maker = RequestMaker(front, ready.max_model_len, ready.vocab_size, config.model)
         self._on_log = on_log
         self._in_flight: dict[str, _InFlight] = {}
         self._replies: dict[int, asyncio.Future[ControlReply]] = {}
@@ -279,8 +279,9 @@ class AsyncEngine:
         self._heard_s = time.monotonic()
         process.listen(self._on_message)
         for flight in self._in_flight.values():
-            request = flight.choice.request
-            process.send(msgspec.structs.replace(request, resume_token_ids=list(flight.choice.output_token_ids)))
+            choice = flight.choice
+            sent = {"resume_token_ids": list(choice.output_token_ids), "num_scored_tokens": choice.num_scored_tokens}
+            process.send(msgspec.structs.replace(choice.request, **sent))
         self._on_log(f"engine process restarted; {len(self._in_flight)} requests go on")
 
     def _give_up(self, reason: str) -> None:

@@ -23,6 +23,7 @@ class Choice:
         params = request.params
         self.request = request
         self.output_token_ids: list[int] = []
+        self.num_scored_tokens = 0  # of the prompt
         self.ended_by_stop_string = False
         self._request_id = request_id
         self._index = index
@@ -63,7 +64,16 @@ class Choice:
             num_output_tokens=len(self.output_token_ids),
             num_cached_tokens=delta.num_cached_tokens,
             error=delta.error,
+            prompt_logprobs=self._scored(delta.prompt_logprobs),
         )
+
+    def _scored(self, logprobs: list[TokenLogprobs] | None) -> list[PositionLogprobs] | None:
+        """Return the next prompt tokens' log-probabilities; the first token has none."""
+        if logprobs is None:
+            return None
+        first = 1 + self.num_scored_tokens
+        self.num_scored_tokens += len(logprobs)
+        return self._named(self.request.prompt_token_ids[first : first + len(logprobs)], logprobs)
 
     def _named(self, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> list[PositionLogprobs] | None:
         if logprobs is None:

@@ -14,7 +14,7 @@ from octavo.config.schema import ModelConfig
 from octavo.errors import ConfigError, ContextLengthExceeded, InvalidRequest
 from octavo.loaders.load import read_generation_defaults, read_spec, read_text
 from octavo.messages.wire import GenerateRequest
-from octavo.params import SamplingParams
+from octavo.params import LogprobsMode, SamplingParams
 from octavo.specs import GenerationDefaults, ModelSpec
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -61,17 +61,20 @@ def model_name(model: str) -> str:
 
 
 class RequestMaker:
-    """Turns one caller's request into the engine's: n of them, each with a seed, checked against context and vocabulary.
+    """Turns one caller's request into the engine's: n of them, each with a seed, its words as tokens, checked against
+    context and vocabulary.
 
-    A seeded request's choice i gets seed + i; an unseeded one draws from the operating system, or from `seed` if the
-    engine was given one.
+    A seeded request's choice i gets seed + i; an unseeded one draws from the operating system, or from the engine's seed
+    if it was given one.
     """
 
-    def __init__(self, front: TextFront, max_model_len: int, vocab_size: int, seed: int | None) -> None:
+    def __init__(self, front: TextFront, max_model_len: int, vocab_size: int, config: ModelConfig) -> None:
         self._eos = front.generation.eos_token_ids
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
-        self._draw_seed = random.Random(seed).getrandbits if seed is not None else secrets.randbits
+        self._tokenizer = front.tokenizer
+        self._logprobs_mode: LogprobsMode = "processed" if config.logprobs_mode == "processed_logprobs" else "raw"
+        self._draw_seed = random.Random(config.seed).getrandbits if config.seed is not None else secrets.randbits
         self._next_id = 0
 
     def make(
@@ -79,13 +82,15 @@ class RequestMaker:
     ) -> Iterator[GenerateRequest]:
         """Yield params.n requests. Raises ContextLengthExceeded and InvalidRequest, before the first."""
         self._check(prompt_token_ids, params)
+        params = _in_tokens(params, self._tokenizer)
+        mode = params.logprobs_mode or self._logprobs_mode
         base = params.seed if params.seed is not None else self._draw_seed(63)
         for index in range(params.n):
             self._next_id += 1
             yield GenerateRequest(
                 request_id=str(self._next_id),
                 prompt_token_ids=prompt_token_ids,
-                params=msgspec.structs.replace(params, n=1, seed=_wrap_int64(base + index)),
+                params=msgspec.structs.replace(params, n=1, seed=_wrap_int64(base + index), logprobs_mode=mode),
                 arrival_s=arrival_s,
                 eos_token_ids=self._eos,
                 priority=priority,
@@ -113,10 +118,27 @@ class RequestMaker:
         if low < 0 or high >= self._vocab_size:
             bad = low if low < 0 else high
             raise InvalidRequest(f"the prompt holds token id {bad}; ids lie in 0..{self._vocab_size - 1}", param="prompt")
-        for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
-            for token_id in ids:
+        for name in ("logit_bias", "stop_token_ids", "allowed_token_ids"):
+            for token_id in getattr(params, name):
                 if token_id >= self._vocab_size:
                     raise InvalidRequest(f"{name} names token id {token_id}; ids lie in 0..{self._vocab_size - 1}", param=name)
+        ending = {*params.stop_token_ids, *(() if params.ignore_eos else self._eos)} if params.min_tokens else set()
+        if params.allowed_token_ids and ending.issuperset(params.allowed_token_ids):
+            raise InvalidRequest("allowed_token_ids holds only tokens that min_tokens forbids", param="allowed_token_ids")
+
+
+def _in_tokens(params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
+    """Return `params` with bad_words and DRY's sequence breakers as the engine reads them.
+
+    A bad word is meant at the start of a text and after a space. A breaker is the last token of its text behind a letter,
+    as its author has it.
+    """
+    if not params.bad_words and params.dry_multiplier == 0:
+        return params
+    spelled = [(word, f" {word.lstrip()}") for word in params.bad_words]
+    words = {tuple(tokenizer.encode(form, add_special_tokens=False)) for forms in spelled for form in forms}
+    breakers = {tokenizer.encode(f"a{text}", add_special_tokens=False)[-1] for text in params.dry_sequence_breakers}
+    return msgspec.structs.replace(params, bad_word_ids=tuple(sorted(words)), dry_breaker_ids=tuple(sorted(breakers)))
 
 
 def _wrap_int64(value: int) -> int:

@@ -19,6 +19,7 @@ from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, Runtime
 from octavo.engine.startup import start_engine
 from octavo.errors import ConfigError, InvalidRequest, RequestFailed
 from octavo.loaders.store import resolve_model
+from octavo.messages.wire import GenerateRequest
 from octavo.params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
@@ -41,12 +42,14 @@ class CompletionOutput:
 
 @dataclass(frozen=True)
 class Answer:
-    """One prompt and its choices. `prompt` is None when token ids were given."""
+    """One prompt and its choices. `prompt` is None when token ids were given. `prompt_logprobs`, when asked for, has one entry
+    a prompt token, the first None."""
 
     prompt: str | None
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]
     num_cached_tokens: int
+    prompt_logprobs: list[PositionLogprobs | None] | None = None
 
 
 class LLM:
@@ -60,7 +63,7 @@ class LLM:
         path = resolve_model(config.model.model)
         self._front = open_text_front(config.model, path)
         self._engine, self._ready = start_engine(config)
-        self._maker = RequestMaker(self._front, self._ready.max_model_len, self._ready.vocab_size, config.model.seed)
+        self._maker = RequestMaker(self._front, self._ready.max_model_len, self._ready.vocab_size, config.model)
 
     def get_tokenizer(self) -> Tokenizer:
         return self._front.tokenizer
@@ -151,6 +154,7 @@ class LLM:
                 prompt_token_ids=prompt,
                 outputs=[_fold(events[request.request_id]) for request in group],
                 num_cached_tokens=events[group[0].request_id][-1].num_cached_tokens,
+                prompt_logprobs=_prompt_logprobs(group[0], events[group[0].request_id]),
             )
             for text, prompt, group in zip(texts, prompts, requests, strict=True)
         ]
@@ -216,6 +220,12 @@ def _fold(events: list[RequestOutput]) -> CompletionOutput:
         logprobs=logprobs if asked else None,
         cumulative_logprob=sum(position.sampled.logprob for position in logprobs) if asked else None,
     )
+
+
+def _prompt_logprobs(request: GenerateRequest, events: list[RequestOutput]) -> list[PositionLogprobs | None] | None:
+    if request.params.prompt_logprobs is None:
+        return None
+    return [None, *(position for event in events for position in event.prompt_logprobs or ())]
 
 
 def _listed(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:

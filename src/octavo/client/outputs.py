@@ -20,7 +20,7 @@ class Logprob:
 
 @dataclass(frozen=True)
 class PositionLogprobs:
-    """The sampled token of one position, and the most likely ones there, best first."""
+    """The token of one position, sampled or given in the prompt, and the most likely ones there, best first."""
 
     sampled: Logprob
     top: tuple[Logprob, ...]
@@ -32,7 +32,8 @@ class RequestOutput:
 
     `text` never splits a character and never shows a stop string (unless include_stop_str_in_output); it may lag behind
     `token_ids`. `stop_reason`: the stop string or stop token id that ended it. Counts are totals so far.
-    `error` is set with finish_reason "error".
+    `error` is set with finish_reason "error". `prompt_logprobs`: of the next prompt tokens, from the prompt's second on, when
+    they were asked for; all of them come before the first token.
     """
 
     request_id: str
@@ -46,6 +47,7 @@ class RequestOutput:
     num_output_tokens: int
     num_cached_tokens: int
     error: str | None = None
+    prompt_logprobs: list[PositionLogprobs] | None = None
 
     def __repr__(self) -> str:
         return f"RequestOutput({self.request_id!r}[{self.index}], +{len(self.token_ids)} tokens, {self.finish_reason})"

@@ -127,6 +127,14 @@ FLAGS: tuple[Flag, ...] = (
         "auto|octavo",
         _one_of("auto", "octavo"),
     ),
+    Flag(
+        "logprobs-mode",
+        "model.logprobs_mode",
+        "Model",
+        "whose logprobs answers tell: raw, the model's own; processed, of what the token was drawn from",
+        "raw_logprobs|processed_logprobs",
+        _one_of("raw_logprobs", "processed_logprobs"),
+    ),
     Flag("seed", "model.seed", "Model", "make requests without a seed reproducible, in order of arrival", "N", parse_int),
     Flag("block-size", "cache.block_size", "Memory", "token positions in one block of KV memory: 16, 32, 64 or 128", "N", parse_int),
     Flag(

@@ -27,6 +27,7 @@ class ModelConfig:
     max_model_len: int | None = None
     chat_template: str | None = None  # path of a Jinja file that replaces the model's own
     generation_config: str = "auto"  # auto: sampling defaults from the model's files; octavo: none
+    logprobs_mode: str = "raw_logprobs"  # of the model's own logits | processed_logprobs: of what a token was drawn from
     seed: int | None = None  # makes unseeded requests reproducible, in order of arrival
 
     def __post_init__(self) -> None:
@@ -34,6 +35,7 @@ class ModelConfig:
             raise ConfigError(f"max_model_len is {self.max_model_len}; it must be at least 1")
         if "" in self.served_model_name:
             raise ConfigError("served_model_name holds an empty name; clients could not ask for it")
+        _one_of("logprobs_mode", self.logprobs_mode, ("raw_logprobs", "processed_logprobs"))
         _one_of("generation_config", self.generation_config, ("auto", "octavo"))
 
 

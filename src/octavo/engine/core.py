@@ -14,7 +14,7 @@ from dataclasses import replace
 from octavo.engine.executor import Executor
 from octavo.errors import CapacityError, RequestError
 from octavo.messages.stats import StepStats
-from octavo.messages.step import SampledRow, StepPlan, StepResult
+from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import ControlReply, ControlRequest, GenerateRequest, StepOutputs, TokenDelta
 from octavo.scheduler.scheduler import Counters, Scheduler
 
@@ -86,6 +86,7 @@ class EngineCore:
     def _run_alone(self, plan: StepPlan) -> StepResult:
         """Run each row of a failed plan by itself, failing those that raise again; return the result that the plan would have had."""
         sampled: list[SampledRow] = []
+        scored: list[ScoredRow] = []
         device_s = 0.0
         for row in plan.rows:
             self._executor.start(self._scheduler.plan_alone(plan, row))
@@ -96,12 +97,15 @@ class EngineCore:
                 delta = self._scheduler.fail(row.request_id, f"the engine failed on this request ({type(error).__name__})")
                 if delta is not None:
                     self._deltas.append(delta)
-                if row.wants_sample:
-                    sampled.append(SampledRow(request_id=row.request_id, token_ids=[]))  # keeps the order; its request has ended
+                if row.wants_sample:  # keeps the order; its request has ended
+                    sampled.append(SampledRow(request_id=row.request_id, token_ids=[]))
+                if row.num_scores:
+                    scored.append(ScoredRow(request_id=row.request_id, logprobs=[]))
             else:
                 sampled += result.sampled
+                scored += result.scored
                 device_s += result.device_s
-        return StepResult(step_id=plan.step_id, sampled=sampled, device_s=device_s)
+        return StepResult(step_id=plan.step_id, sampled=sampled, scored=scored, device_s=device_s)
 
     def _take_deltas(self) -> list[TokenDelta]:
         deltas, self._deltas = self._deltas, []

@@ -30,13 +30,20 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class RowStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Compute positions start .. start + num_tokens - 1 of one row. `new_block_ids` are appended to its block table
-    first (empty for a NewRow, whose block_ids are complete)."""
+    first (empty for a NewRow, whose block_ids are complete). `num_scores`: of so many of the step's last tokens (but for the
+    one that samples) the next token's log-probabilities are wanted; it is a prompt token."""
 
     request_id: str
     start: int
     num_tokens: int
     new_block_ids: list[int]
     wants_sample: bool
+    num_scores: int = 0
+
+    @property
+    def num_logits(self) -> int:
+        """At how many of its last positions logits are needed."""
+        return self.num_scores + self.wants_sample
 
 
 class BlockLoad(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +67,10 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     def num_tokens(self) -> int:
         return sum(row.num_tokens for row in self.rows)
 
+    @property
+    def num_logits(self) -> int:
+        return sum(row.num_logits for row in self.rows)
+
 
 class SampledRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a row that wanted a sample got. `is_nan`: its logits held NaN; token_ids is empty and the request must fail."""
@@ -70,9 +81,18 @@ class SampledRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     is_nan: bool = False
 
 
+class ScoredRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The log-probabilities that a row wanted of its prompt. `is_nan`: its logits held NaN, and the request must fail."""
+
+    request_id: str
+    logprobs: list[TokenLogprobs]
+    is_nan: bool = False
+
+
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`sampled` follows the order of the plan's rows that wanted a sample."""
+    """`sampled` follows the order of the plan's rows that wanted a sample, `scored` that of those with num_scores."""
 
     step_id: int
     sampled: list[SampledRow]
+    scored: list[ScoredRow] = []
     device_s: float

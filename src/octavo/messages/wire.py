@@ -21,6 +21,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, tag="generate", kw_only=True,
 
     `params.n` is 1 and `params.seed` is set by now. `eos_token_ids` end the answer unless `params.ignore_eos`.
     `resume_token_ids` are output tokens already sent to the caller (after an engine restart); they count as output.
+    `num_scored_tokens` of the prompt's tokens had their log-probabilities sent by then (the first token never has one).
     `cache_salt` separates tenants in the prefix cache; `priority` lower is sooner; `arrival_s` is monotonic seconds.
     """
 
@@ -33,6 +34,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, tag="generate", kw_only=True,
     cache_salt: str = ""
     adapter: str | None = None
     resume_token_ids: list[int] = []
+    num_scored_tokens: int = 0
 
     def __repr__(self) -> str:
         return f"GenerateRequest({self.request_id!r}, {len(self.prompt_token_ids)} prompt tokens)"
@@ -58,7 +60,7 @@ ToEngine = GenerateRequest | AbortRequest | ControlRequest
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One output position: the sampled token's logprob and rank (1 = most likely), then the most likely tokens, best first."""
+    """One position: its token's logprob and rank (1 = most likely), then the most likely tokens, best first."""
 
     logprob: float
     rank: int
@@ -71,6 +73,8 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     `stop_reason`: the stop token id that ended it, else None. `error` says why when finish_reason is "error".
     `num_cached_tokens`: prompt tokens found in the prefix cache, right from the first delta on.
+    `prompt_logprobs`: of the next prompt tokens, from the second on; all of them come before the first output token, in
+    deltas without one.
     """
 
     request_id: str
@@ -80,6 +84,7 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     logprobs: list[TokenLogprobs] | None = None
     num_cached_tokens: int = 0
     error: str | None = None
+    prompt_logprobs: list[TokenLogprobs] | None = None
 
     def __repr__(self) -> str:
         return f"TokenDelta({self.request_id!r}, {len(self.token_ids)} tokens, {self.finish_reason})"

@@ -82,17 +82,23 @@ class KVMemory(KVCache, Protocol):
 class SamplingBatch:
     """How each of the S sampled rows chooses its token; arrays are [S] unless said. Neutral values switch a stage off.
 
-    Order of the stages: NaN check -> raw log-probabilities (for logprobs) -> banned ids -> logit_bias -> repetition, then
+    Order of the stages: NaN check -> raw log-probabilities (for logprobs) -> banned ids -> bias -> repetition, then
     frequency and presence penalties -> greedy (temperature < 1e-5: argmax, lowest id on ties) or: divide by temperature
-    -> min_p -> top_k -> top_p -> draw.
+    -> top_n_sigma -> min_p -> top_k -> typical_p -> top_p -> XTC -> draw. A row with a `given` id draws nothing: that id is
+    its token, and only its log-probabilities are wanted.
 
     Lists of different lengths are CSR: `*_start` [S + 1] cuts the flat arrays into rows.
-    banned: ids that may not be drawn (min_tokens forbids the ending ids). bias: ids and what is added to their logits.
+    banned: ids that may not be drawn (sampling/plan.py says whose). bias: distinct ids and what is added to their logits.
     seen: distinct ids of prompt and output, with how often each stands in the output (0: in the prompt only). Repetition
     penalty r: logit / r if logit > 0 else logit * r, for every seen id. Frequency f: - f * count; presence p: - p if count > 0.
-    min_p keeps p >= min_p * max p. top_k <= 0 keeps all; on a tie at the border lower ids win. top_p keeps the smallest set
-    of most likely ids (ties: lower id first) whose mass reaches top_p. Draw: u = uniform(seed, position) in [0, 1); the
-    first kept id, in id order, whose cumulative mass exceeds u * total. `num_logprobs` -1: none.
+    top_n_sigma n (0: off) keeps logits >= max - n * (their standard deviation; banned ones do not count) (Tang 2024).
+    min_p keeps p >= min_p * max p. top_k <= 0 keeps all; on a tie at the border lower ids win. typical_p (1: off) keeps the
+    smallest set of ids by |-log p - entropy|, smallest first (ties: the more likely, then the lower id), whose mass reaches
+    typical_p (Meister 2022, section 4); at least one. top_p keeps the smallest set of most likely ids (ties: lower id first)
+    whose mass reaches top_p. XTC: when a second number uniform(seed, position, stream 1) < xtc_probability, of the ids with
+    p >= xtc_threshold all but the least likely go (pew 2024). In typical_p and XTC p is renormalised over what is left.
+    Draw: u = uniform(seed, position) in [0, 1); the first kept id, in id order, whose cumulative mass exceeds u * total.
+    `num_logprobs` -1: none.
     """
 
     temperature: npt.NDArray[np.float32]
@@ -105,6 +111,12 @@ class SamplingBatch:
     seed: npt.NDArray[np.uint64]
     position: npt.NDArray[np.uint64]  # index of the token that is drawn: the counter of the random stream
     num_logprobs: IntArray
+    typical_p: npt.NDArray[np.float32]
+    top_n_sigma: npt.NDArray[np.float32]
+    xtc_probability: npt.NDArray[np.float32]
+    xtc_threshold: npt.NDArray[np.float32]
+    wants_processed: npt.NDArray[np.bool_]  # log-probabilities of what the token is drawn from, not of the raw logits
+    given: IntArray  # -1: draw one
     banned_start: IntArray
     banned_ids: IntArray
     bias_start: IntArray
@@ -119,9 +131,10 @@ class SamplingBatch:
 class Sampled:
     """token_ids [S] int32, is_nan [S] bool: a logit is NaN or the largest is not finite (token id then 0 and meaningless).
 
-    Log-probabilities are of the raw logits, natural log, float32. For rows that ask for them: logprob [S] and rank [S] int32
-    (1 + the number of larger logits) of the drawn token; other rows mean nothing there. Per row the `num_logprobs` most likely ids
-    in top_ids / top_logprobs [S, K], K the largest asked; unused places hold -1 and -inf."""
+    Log-probabilities are natural, float32: of the raw logits, or, for rows that want them processed, of those that are left
+    for the draw (greedy: of the logits after penalties; ids that went have none). For rows that ask for them: logprob [S] and
+    rank [S] int32 (1 + the number of larger logits) of the token; other rows mean nothing there. Per row the `num_logprobs`
+    most likely ids in top_ids / top_logprobs [S, K], K the largest asked; unused places hold -1 and -inf."""
 
     token_ids: IntArray
     is_nan: npt.NDArray[np.bool_]

@@ -27,11 +27,11 @@ def philox4x32(counter: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]) -> 
     return np.stack((c0, c1, c2, c3), axis=-1)
 
 
-def uniform(seed: npt.NDArray[np.uint64], position: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+def uniform(seed: npt.NDArray[np.uint64], position: npt.NDArray[np.uint64], stream: int = 0) -> npt.NDArray[np.float64]:
     """Return one number in [0, 1) with 53 random bits per (seed, position) [S]: key = seed's low and high word, counter =
-    position's low and high word, 0, 0; the top 53 of the first two words' 64 bits."""
+    position's low and high word, `stream`, 0; the top 53 of the first two words' 64 bits."""
     zero = np.zeros_like(position)
-    counter = np.stack((position & _LOW, position >> _32, zero, zero), axis=-1)
+    counter = np.stack((position & _LOW, position >> _32, zero + np.uint64(stream), zero), axis=-1)
     words = philox4x32(counter, np.stack((seed & _LOW, seed >> _32), axis=-1))
     bits = (words[..., 0] << _32 | words[..., 1]) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53

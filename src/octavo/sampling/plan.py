@@ -1,13 +1,18 @@
 """How each row of a step chooses its token, as arrays: `build_sampling_batch` turns per-row state into a SamplingBatch.
 
-A `SamplingRow` is one request's state: its parameters as numbers, and, only if it has penalties, the ids seen so far with
-their counts. The state is made whole from the request's tokens, grows by `append`, and is thrown away with its row.
+A `SamplingRow` is one request's state: its parameters as numbers, and, only if it asks for what needs them, the ids seen so
+far with their counts, DRY's view of the text, the words it may not write. The state is made whole from the request's
+tokens, grows by `append`, and is thrown away with its row. A `GivenToken` draws nothing: its log-probability is asked for.
+
+Banned ids come from four sources: ids outside allowed_token_ids, ending ids before min_tokens, bad words about to be
+completed. Biases come from logit_bias and from DRY.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +20,8 @@ import numpy.typing as npt
 from octavo.errors import InvalidRequest
 from octavo.ops.interface import IntArray, SamplingBatch, concat_start
 from octavo.params import SamplingParams
+from octavo.sampling.bad_words import BadWords
+from octavo.sampling.dry import DryPenalty
 
 _NO_IDS = np.zeros(0, np.int32)
 
@@ -45,6 +52,32 @@ class SeenTokens:
         return self._table[1, : len(self._index)]
 
 
+class Scalars(NamedTuple):
+    """The parameters that are one number a row, in SamplingBatch's words; the defaults ask for nothing."""
+
+    temperature: Any = 0.0
+    top_k: Any = 0
+    top_p: Any = 1.0
+    min_p: Any = 0.0
+    repetition_penalty: Any = 1.0
+    presence_penalty: Any = 0.0
+    frequency_penalty: Any = 0.0
+    seed: Any = 0
+    num_logprobs: Any = -1
+    typical_p: Any = 1.0
+    top_n_sigma: Any = 0.0
+    xtc_probability: Any = 0.0
+    xtc_threshold: Any = 0.1
+    wants_processed: Any = False
+    given: Any = -1
+
+
+_SCALAR_TYPES = (
+    *(np.float32, np.int32, np.float32, np.float32, np.float32, np.float32, np.float32, np.uint64, np.int32),
+    *(np.float32, np.float32, np.float32, np.float32, np.bool_, np.int32),
+)
+
+
 class SamplingRow:
     """One request's sampling state. `num_tokens` counts prompt and output: the position of the token that comes next."""
 
@@ -52,78 +85,120 @@ class SamplingRow:
         self, params: SamplingParams, eos_token_ids: Sequence[int], token_ids: IntArray, num_prompt_tokens: int, vocab_size: int
     ) -> None:
         """`token_ids` are prompt + output known so far. Raises InvalidRequest when there is no seed to draw by, or when
-        logit_bias names an id that the model does not have."""
+        a parameter names an id that the model does not have."""
         if params.seed is None:
             raise InvalidRequest("a request must have a seed by the time it is sampled", param="seed")
-        if beyond := [token for token in params.logit_bias if not 0 <= token < vocab_size]:
-            raise InvalidRequest(f"logit_bias names token id {beyond[0]}; this model's ids are 0..{vocab_size - 1:,}", param="logit_bias")
+        check_ids(params, vocab_size)
         self.params = params
         self.num_tokens = len(token_ids)
         self._first_free = num_prompt_tokens + params.min_tokens  # from this position on, ending ids may be drawn
         ending = {*params.stop_token_ids, *(() if params.ignore_eos else eos_token_ids)}
         self._ending_ids = np.array(sorted(token for token in ending if token < vocab_size), np.int32)
-        self.bias_ids = np.array(list(params.logit_bias), np.int32)
-        self.bias_values = np.array(list(params.logit_bias.values()), np.float32)
+        self._always_banned = _NO_IDS
+        if params.allowed_token_ids:
+            self._always_banned = np.setdiff1d(np.arange(vocab_size, dtype=np.int32), np.array(params.allowed_token_ids, np.int32))
+        output = token_ids[num_prompt_tokens:].tolist()
+        self._bad_words = BadWords(params.bad_word_ids, output) if params.bad_word_ids else None
+        self._dry = DryPenalty(params, token_ids.tolist()) if params.dry_multiplier > 0 else None
         self.seen: SeenTokens | None = None
         if params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0:
             self.seen = SeenTokens(token_ids[:num_prompt_tokens])
-            for token in token_ids[num_prompt_tokens:].tolist():
+            for token in output:
                 self.seen.append(token)
-        self.scalars = (
-            params.temperature,
-            params.top_k,
-            params.top_p,
-            params.min_p,
-            params.repetition_penalty,
-            params.presence_penalty,
-            params.frequency_penalty,
-            params.seed % (1 << 64),
-            -1 if params.logprobs is None else params.logprobs,
+        self.scalars = Scalars(
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            repetition_penalty=params.repetition_penalty,
+            presence_penalty=params.presence_penalty,
+            frequency_penalty=params.frequency_penalty,
+            seed=params.seed % (1 << 64),
+            num_logprobs=-1 if params.logprobs is None else params.logprobs,
+            typical_p=params.typical_p,
+            top_n_sigma=params.top_n_sigma,
+            xtc_probability=params.xtc_probability,
+            xtc_threshold=params.xtc_threshold,
+            wants_processed=params.logprobs_mode == "processed",
         )
 
     @property
     def banned_ids(self) -> IntArray:
-        return self._ending_ids if self.num_tokens < self._first_free else _NO_IDS
+        banned = [self._always_banned]
+        if self.num_tokens < self._first_free:
+            banned.append(self._ending_ids)
+        if self._bad_words is not None:
+            banned.append(np.array(self._bad_words.banned(), np.int32))
+        return banned[0] if len(banned) == 1 else np.concatenate(banned)
+
+    @property
+    def biases(self) -> dict[int, float]:
+        """What is added to the logits of which ids."""
+        if self._dry is None:
+            return self.params.logit_bias
+        biases = dict(self.params.logit_bias)
+        for token_id, penalty in self._dry.penalties().items():
+            biases[token_id] = biases.get(token_id, 0.0) - penalty
+        return biases
 
     def append(self, token_id: int) -> None:
         """Take note of the token that was drawn."""
         self.num_tokens += 1
-        if self.seen is not None:
-            self.seen.append(token_id)
+        for memory in (self.seen, self._bad_words, self._dry):
+            if memory is not None:
+                memory.append(token_id)
 
 
-_SCALAR_TYPES = (np.float32, np.int32, np.float32, np.float32, np.float32, np.float32, np.float32, np.uint64, np.int32)
+@dataclass(frozen=True)
+class GivenToken:
+    """A place whose token is known: it is looked up among the `num_logprobs` most likely ones there."""
+
+    token_id: int
+    num_logprobs: int
+    num_tokens = 0
+    banned_ids = _NO_IDS
+    seen = None
+    biases: ClassVar[dict[int, float]] = {}
+
+    @property
+    def scalars(self) -> Scalars:
+        return Scalars(num_logprobs=self.num_logprobs, given=self.token_id)
 
 
-def build_sampling_batch(rows: Sequence[SamplingRow]) -> SamplingBatch:
+def check_ids(params: SamplingParams, vocab_size: int) -> None:
+    """Raise InvalidRequest when a parameter that names ids names one outside 0..vocab_size - 1."""
+    for name, ids in (("logit_bias", params.logit_bias), ("allowed_token_ids", params.allowed_token_ids)):
+        if ids and max(ids) >= vocab_size:
+            raise InvalidRequest(f"{name} names token id {max(ids)}; this model's ids are 0..{vocab_size - 1:,}", param=name)
+    if any(token_id >= vocab_size for ids in params.bad_word_ids for token_id in ids):
+        raise InvalidRequest(f"bad_word_ids names a token id beyond 0..{vocab_size - 1:,}", param="bad_word_ids")
+
+
+def build_sampling_batch(rows: Sequence[SamplingRow | GivenToken]) -> SamplingBatch:
     """Return how these rows choose their next token, in their order; at least one row."""
-    columns = [
+    columns = Scalars._make(
         np.array(column, dtype) for column, dtype in zip(zip(*(row.scalars for row in rows), strict=True), _SCALAR_TYPES, strict=True)
-    ]
-    temperature, top_k, top_p, min_p, repetition, presence, frequency, seed, num_logprobs = columns
+    )
     banned_start, banned_ids = _concat([row.banned_ids for row in rows], np.int32)
-    bias_start, bias_ids = _concat([row.bias_ids for row in rows], np.int32)
+    biases = [row.biases for row in rows]
+    bias_start, bias_ids = _concat([_array(bias, np.int32) for bias in biases], np.int32)
     seen_start, seen_ids = _concat([_NO_IDS if row.seen is None else row.seen.ids for row in rows], np.int32)
     return SamplingBatch(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition,
-        presence_penalty=presence,
-        frequency_penalty=frequency,
-        seed=seed,
+        **columns._asdict(),
         position=np.array([row.num_tokens for row in rows], np.uint64),
-        num_logprobs=num_logprobs,
         banned_start=banned_start,
         banned_ids=banned_ids,
         bias_start=bias_start,
         bias_ids=bias_ids,
-        bias_values=_concat([row.bias_values for row in rows], np.float32)[1],
+        bias_values=_concat([_array(bias.values(), np.float32) for bias in biases], np.float32)[1],
         seen_start=seen_start,
         seen_ids=seen_ids,
         seen_counts=_concat([_NO_IDS if row.seen is None else row.seen.counts for row in rows], np.int32)[1],
     )
+
+
+def _array(values: Collection[float], dtype: type[Any]) -> npt.NDArray[Any]:
+    return np.array(list(values), dtype) if values else _NO_IDS
 
 
 def _concat(parts: list[npt.NDArray[Any]], dtype: type[Any]) -> tuple[IntArray, npt.NDArray[Any]]:
@@ -131,4 +206,4 @@ def _concat(parts: list[npt.NDArray[Any]], dtype: type[Any]) -> tuple[IntArray, 
     lengths = [len(part) for part in parts]
     if not any(lengths):
         return np.zeros(len(parts) + 1, np.int32), np.zeros(0, dtype)
-    return concat_start(lengths), np.concatenate(parts)
+    return concat_start(lengths), np.concatenate(parts, dtype=dtype)

@@ -30,6 +30,7 @@ class RequestState:
         "num_computed_tokens",
         "num_preemptions",
         "num_prompt_tokens",
+        "num_scored_tokens",
         "request",
         "request_id",
         "status",
@@ -49,10 +50,17 @@ class RequestState:
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0  # prompt tokens found in the prefix cache at the first admission
         self.num_preemptions = 0
+        # prompt tokens whose log-probabilities have been sent: all of them before the first output token
+        self.num_scored_tokens = self.num_prompt_tokens - 1 if request.resume_token_ids else request.num_scored_tokens
 
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def num_unscored_tokens(self) -> int:
+        """Prompt tokens whose log-probabilities are wanted and not sent yet: the last so many of the prompt."""
+        return 0 if self.request.params.prompt_logprobs is None else self.num_prompt_tokens - 1 - self.num_scored_tokens
 
     def __repr__(self) -> str:
         return f"RequestState({self.request_id!r}, {self.status.name}, {self.num_computed_tokens}/{self.num_tokens} tokens computed)"

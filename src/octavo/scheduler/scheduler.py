@@ -1,8 +1,9 @@
 """`Scheduler`: plan() chooses what the next step computes, apply() takes in what came of it.
 
-One token budget a step, running requests first and in order of admission, then waiting ones while budget, places and
+One token budget a step, and one of positions whose logits are computed (max_num_seqs): running requests first and in order of admission, then waiting ones while budget, places and
 blocks last. When blocks run out, the last running request is preempted: its blocks go back, and later it is computed
-again from prompt + output, of which the prefix cache may still hold a part. No token is sent twice.
+again from prompt + output, of which the prefix cache may still hold a part. No token is sent twice. A request that wants
+its prompt's log-probabilities computes those positions itself, cached or not, in chunks that leave each other row its logits.
 
 Invariants: a step never exceeds the budget or max_num_seqs; each row of a plan has blocks for what it computes; every
 request added ends in exactly one final delta; running[0] is the oldest request and is never preempted, and admission
@@ -108,6 +109,7 @@ class Scheduler:
         if not self._states:
             return None
         budget = self.limits.max_num_batched_tokens
+        logits = self.limits.max_num_seqs
         chunk_limit = self._chunk_limit()
         new_rows: list[NewRow] = []
         rows: list[RowStep] = []
@@ -121,24 +123,31 @@ class Scheduler:
             num_tokens = len(state.token_ids) - start
             if num_tokens > 1:
                 num_tokens = min(num_tokens, chunk_limit, budget)
+                if state.num_unscored_tokens:
+                    num_tokens = min(num_tokens, logits - (len(running) - position - 1))
             new_block_ids: list[int] = []
             if start + num_tokens > state.table.capacity:
                 added = self._extend(state, start + num_tokens)
                 if added is None:
                     break  # it was the last of running, and preempted
                 new_block_ids = added
-            rows.append(self._row(state, num_tokens, new_block_ids))
+            row = self._row(state, num_tokens, new_block_ids)
+            rows.append(row)
             budget -= num_tokens
+            logits -= row.num_logits
             position += 1
 
         if self.counters.preemptions == num_preempted:
-            while budget and len(running) < self.limits.max_num_seqs and (head := self._waiting.head()):
-                num_tokens = self._try_admit(head, min(chunk_limit, budget))
+            while budget and logits and len(running) < self.limits.max_num_seqs and (head := self._waiting.head()):
+                limit = min(chunk_limit, budget, logits) if head.num_unscored_tokens else min(chunk_limit, budget)
+                num_tokens = self._try_admit(head, limit)
                 if num_tokens == 0:
                     break  # first come, first served: nobody overtakes the head
                 new_rows.append(open_row(head))
-                rows.append(self._row(head, num_tokens, []))
+                row = self._row(head, num_tokens, [])
+                rows.append(row)
                 budget -= num_tokens
+                logits -= row.num_logits
 
         if not rows:
             raise EngineError(f"nothing can be scheduled though {len(self._states)} requests are unfinished")
@@ -151,13 +160,14 @@ class Scheduler:
         deltas = []
         self.kv.observe_step(plan.num_tokens, result.device_s)
         block_size = self.kv.block_size
-        sampled = iter(result.sampled)
+        sampled, scored = iter(result.sampled), iter(result.scored)
         for row in plan.rows:
             sample = next(sampled) if row.wants_sample else None
+            score = next(scored) if row.num_scores else None
             state = self._states.get(row.request_id)
             if state is None:
                 continue
-            if sample is not None and sample.is_nan:
+            if (sample is not None and sample.is_nan) or (score is not None and score.is_nan):
                 self.counters.nan_rows += 1
                 self.kv.discard(state.table)
                 deltas.append(self._end(state, Ending("error"), error="the model produced NaN for this request"))
@@ -165,6 +175,11 @@ class Scheduler:
             computed = state.num_computed_tokens = row.start + row.num_tokens
             if computed >= (state.table.num_published + 1) * block_size:
                 self.kv.commit(state.table, state.token_ids, computed)
+            if score is not None:
+                state.num_scored_tokens += len(score.logprobs)
+                deltas.append(
+                    TokenDelta(row.request_id, [], num_cached_tokens=state.num_cached_tokens, prompt_logprobs=score.logprobs)
+                )
             if sample is not None:
                 deltas.append(self._append(state, sample))
         return deltas
@@ -210,9 +225,11 @@ class Scheduler:
 
     def _try_admit(self, head: RequestState, limit: int) -> int:
         """Move the head of waiting to running with blocks for up to `limit` tokens; return how many tokens, 0 if it does not fit."""
-        if not self.kv.is_ready(head.table, head.token_ids, was_preempted=head.num_preemptions > 0) and self._running:
+        # positions whose logits are wanted are computed, cached or not
+        reusable = head.token_ids[: head.num_scored_tokens + 1] if head.num_unscored_tokens else head.token_ids
+        if not self.kv.is_ready(head.table, reusable, was_preempted=head.num_preemptions > 0) and self._running:
             return 0
-        hit = self.kv.lookup(head.table, head.token_ids)
+        hit = self.kv.lookup(head.table, reusable)
         num_cached = hit.num_tokens
         num_tokens = min(head.num_tokens - num_cached, limit)
         if not self.kv.try_admit(head.table, hit, num_cached + num_tokens, head.num_tokens, self._spare_blocks(head)):
@@ -239,14 +256,18 @@ class Scheduler:
     def _row(self, state: RequestState, num_tokens: int, new_block_ids: list[int]) -> RowStep:
         start = state.num_computed_tokens
         end = start + num_tokens
+        num_scores = 0
         if start < state.num_prompt_tokens:
             self.counters.prompt_tokens += min(end, state.num_prompt_tokens) - start
+            if state.num_unscored_tokens:
+                num_scores = max(0, min(end, state.num_prompt_tokens - 1) - max(start, state.num_scored_tokens))
         return RowStep(
             request_id=state.request_id,
             start=start,
             num_tokens=num_tokens,
             new_block_ids=new_block_ids,
             wants_sample=end == len(state.token_ids),
+            num_scores=num_scores,
         )
 
     def _append(self, state: RequestState, sample: SampledRow) -> TokenDelta:

@@ -25,7 +25,9 @@ def build_batch(steps: Sequence[tuple[Row, RowStep]], block_size: int) -> Batch:
     for table, (row, _) in zip(block_table, steps, strict=True):
         table[: row.block_ids.length] = row.block_ids.values
     blocks = block_table[row_of_token, positions // block_size].astype(np.int64)
-    wants_sample = np.array([step.wants_sample for _, step in steps], np.bool_)
+    num_logits = np.array([step.num_logits for _, step in steps], np.int32)
+    first_logits = np.repeat(query_start[1:] - num_logits, num_logits)
+    logits_start = concat_start(num_logits)
     return Batch(
         token_ids=np.concatenate([row.token_ids.values[step.start : step.start + step.num_tokens] for row, step in steps]),
         positions=positions,
@@ -33,5 +35,5 @@ def build_batch(steps: Sequence[tuple[Row, RowStep]], block_size: int) -> Batch:
         context_len=start + count,
         block_table=block_table,
         slot_mapping=blocks * block_size + positions % block_size,
-        sample_rows=query_start[1:][wants_sample] - 1,
+        sample_rows=first_logits + np.arange(logits_start[-1], dtype=np.int32) - np.repeat(logits_start[:-1], num_logits),
     )

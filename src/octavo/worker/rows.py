@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from octavo.messages.step import NewRow
+from octavo.messages.step import NewRow, RowStep
 from octavo.ops.interface import IntArray
-from octavo.sampling.plan import SamplingRow
+from octavo.sampling.plan import GivenToken, SamplingRow
 
 
 class IntList:
@@ -48,6 +48,12 @@ class Row:
         self.token_ids = IntList(opened.token_ids)
         self.block_ids = IntList(opened.block_ids)
         self.sampling = SamplingRow(opened.params, opened.eos_token_ids, self.token_ids.values, opened.num_prompt_tokens, vocab_size)
+
+    def tokens_to_score(self, step: RowStep) -> list[GivenToken]:
+        """Return the prompt tokens that follow the positions which `step` scores."""
+        first = step.start + step.num_tokens - step.num_logits
+        count = self.sampling.params.prompt_logprobs or 0
+        return [GivenToken(token_id, count) for token_id in self.token_ids.values[first + 1 : first + 1 + step.num_scores].tolist()]
 
     def append(self, token_id: int) -> None:
         """Take in the token that was sampled."""

@@ -15,10 +15,10 @@ import time
 from collections.abc import Sequence
 
 from octavo.errors import EngineError
-from octavo.messages.step import NewRow, RowStep, SampledRow, StepPlan, StepResult
+from octavo.messages.step import NewRow, RowStep, SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import TokenLogprobs
 from octavo.ops.interface import Sampled
-from octavo.sampling.plan import build_sampling_batch
+from octavo.sampling.plan import GivenToken, SamplingRow, build_sampling_batch
 from octavo.specs import KVSpec
 from octavo.worker.batch import build_batch
 from octavo.worker.rows import Row
@@ -26,7 +26,7 @@ from octavo.worker.runner import LoadedModel
 
 
 class Worker:
-    """Runs steps of up to `max_tokens` tokens and `max_rows` rows over a pool of `num_blocks` blocks."""
+    """Runs steps of up to `max_tokens` tokens, `max_rows` rows and as many rows of logits over a pool of `num_blocks` blocks."""
 
     def __init__(self, loaded: LoadedModel, kv_spec: KVSpec, num_blocks: int, max_tokens: int, max_rows: int, enforce_eager: bool) -> None:
         self._backend = loaded.backend
@@ -57,23 +57,34 @@ class Worker:
             if step.new_block_ids:
                 row.block_ids.extend(step.new_block_ids)
         started = time.perf_counter()
-        sampled = self._run(steps) if steps else []
-        return StepResult(step_id=plan.step_id, sampled=sampled, device_s=time.perf_counter() - started)
+        sampled, scored = self._run(steps) if steps else ([], [])
+        return StepResult(step_id=plan.step_id, sampled=sampled, scored=scored, device_s=time.perf_counter() - started)
 
     def read_block(self, block_id: int) -> bytes:
         """Return what a block of the pool holds. While a step runs, only a block that no row of it writes to."""
         return self._kv.read_block(block_id)
 
-    def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> list[SampledRow]:
+    def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> tuple[list[SampledRow], list[ScoredRow]]:
         logits = self._forward(build_batch(steps, self._block_size))
-        sampling = [row for row, step in steps if step.wants_sample]
-        if not sampling:
-            return []
-        drawn = self._backend.sample(logits, build_sampling_batch([row.sampling for row in sampling]))
-        return [
-            _take(row, index, token_id, is_nan, drawn)
-            for index, (row, token_id, is_nan) in enumerate(zip(sampling, drawn.token_ids.tolist(), drawn.is_nan.tolist(), strict=True))
-        ]
+        wanted: list[SamplingRow | GivenToken] = []
+        for row, step in steps:
+            if step.num_scores:
+                wanted += row.tokens_to_score(step)
+            if step.wants_sample:
+                wanted.append(row.sampling)
+        if not wanted:
+            return [], []
+        drawn = self._backend.sample(logits, build_sampling_batch(wanted))
+        token_ids, is_nan = drawn.token_ids.tolist(), drawn.is_nan.tolist()
+        sampled, scored, index = [], [], 0
+        for row, step in steps:
+            if step.num_scores:
+                scored.append(_scores(row, range(index, index + step.num_scores), drawn))
+                index += step.num_scores
+            if step.wants_sample:
+                sampled.append(_take(row, index, token_ids[index], is_nan[index], drawn))
+                index += 1
+        return sampled, scored
 
     def _check(self, plan: StepPlan) -> dict[str, Row]:
         """Return the rows that the plan opens; raises when any part of it cannot be run."""
@@ -82,6 +93,8 @@ class Worker:
                 f"a step of {plan.num_tokens:,} tokens in {len(plan.rows):,} rows; "
                 f"this worker takes {self._max_tokens:,} and {self._max_rows:,}"
             )
+        if plan.num_logits > self._max_rows:
+            raise EngineError(f"a step wants logits at {plan.num_logits:,} positions; this worker computes {self._max_rows:,}")
         for load in plan.loads:
             if not 0 < load.block_id < self._num_blocks or len(load.data) != self._bytes_per_block:
                 raise EngineError(
@@ -122,6 +135,8 @@ class Worker:
             raise EngineError(f"row {step.request_id}: positions {step.start}..{until - 1} of {row.token_ids.length} known tokens")
         if step.wants_sample and until != row.token_ids.length:
             raise EngineError(f"row {step.request_id} wants a sample at position {until - 1} of {row.token_ids.length} known tokens")
+        if step.num_scores and (step.num_logits > step.num_tokens or (until == row.token_ids.length and not step.wants_sample)):
+            raise EngineError(f"row {step.request_id} wants {step.num_scores} scores of a step whose next tokens are not all known")
         num_blocks = row.block_ids.length + len(step.new_block_ids)
         if until > num_blocks * self._block_size:
             raise EngineError(f"row {step.request_id}: {num_blocks} blocks of {self._block_size} do not hold {until:,} positions")
@@ -135,10 +150,17 @@ def _take(row: Row, index: int, token_id: int, is_nan: bool, drawn: Sampled) -> 
     count = row.sampling.params.logprobs
     if count is None:
         return SampledRow(request_id=row.request_id, token_ids=[token_id])
-    logprobs = TokenLogprobs(
-        float(drawn.logprob[index]),
-        int(drawn.rank[index]),
-        drawn.top_ids[index, :count].tolist(),
-        drawn.top_logprobs[index, :count].tolist(),
-    )
-    return SampledRow(request_id=row.request_id, token_ids=[token_id], logprobs=[logprobs])
+    return SampledRow(request_id=row.request_id, token_ids=[token_id], logprobs=[_logprobs(index, count, drawn)])
+
+
+def _scores(row: Row, indices: range, drawn: Sampled) -> ScoredRow:
+    if drawn.is_nan[indices.start : indices.stop].any():
+        return ScoredRow(request_id=row.request_id, logprobs=[], is_nan=True)
+    count = row.sampling.params.prompt_logprobs or 0
+    return ScoredRow(request_id=row.request_id, logprobs=[_logprobs(index, count, drawn) for index in indices])
+
+
+def _logprobs(index: int, count: int, drawn: Sampled) -> TokenLogprobs:
+    """Return those of sampled row `index`, with the `count` most likely tokens or as many as there are."""
+    top_ids = [token_id for token_id in drawn.top_ids[index, :count].tolist() if token_id >= 0]
+    return TokenLogprobs(float(drawn.logprob[index]), int(drawn.rank[index]), top_ids, drawn.top_logprobs[index, : len(top_ids)].tolist())
