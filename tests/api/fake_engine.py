@@ -10,7 +10,7 @@ from collections import deque
 from octavo.client.outputs import Logprob, PositionLogprobs, RequestOutput
 from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest
 from octavo.messages.stats import StepStats
-from octavo.messages.wire import EngineReady
+from octavo.messages.wire import ControlReply, EngineReady
 from octavo.specs import GenerationDefaults
 from octavo.text.chat import validate_messages
 
@@ -23,7 +23,21 @@ class ByteTokenizer:
     """Token ids are bytes."""
 
     vocab_size = VOCAB_SIZE
-    control_tokens = {}
+    bos_token_id = None
+    eos_token_ids = (3,)
+    control_tokens = {"<eos>": 3}
+
+    def with_special_tokens(self, ids):
+        return [2, *ids]
+
+    def token_text(self, token_id):
+        return chr(token_id)
+
+    def token_bytes(self, token_id):
+        return bytes([token_id])
+
+    def is_special(self, token_id):
+        return token_id < 4
 
     def encode(self, text, *, add_special_tokens=True, parse_special=False):
         return list(text.encode("utf-8", "replace"))
@@ -41,19 +55,20 @@ class PlainChat:
     variables = frozenset({"enable_thinking"})
     source = '{"name": <function-name>, "arguments": <args-json-object>} in <tool_call></tool_call>'
 
-    def render(self, messages, *, add_generation_prompt, continue_final_message, tools, template_kwargs, max_prompt_tokens):
+    def render(self, messages, *, add_generation_prompt, continue_final_message, tools, documents, template_kwargs, max_prompt_tokens):
         clean = validate_messages(messages)
         for name in template_kwargs or {}:
             if name not in self.variables:
                 raise InvalidRequest("the template takes no such variable", code="unknown_parameter", param="chat_template_kwargs")
-        lines = [f"tools: {' '.join(tool['function']['name'] for tool in tools)}"] if tools else []
+        lines = [f"document: {document}" for document in documents or ()]
+        lines += [f"tools: {' '.join(tool['function']['name'] for tool in tools)}"] if tools else []
         for message in clean:
             lines.append(f"{message['role']}: {message['content']}")
             lines += [f"call: {call['function']['name']}{call['function']['arguments']}" for call in message.get("tool_calls", ())]
         text = "\n".join(lines) + ("\nassistant:" if add_generation_prompt else "")
         if (template_kwargs or {}).get("enable_thinking"):
             text += "<think>\n"
-        if len(text) // 4 > max_prompt_tokens:
+        if max_prompt_tokens is not None and len(text) // 4 > max_prompt_tokens:
             raise ContextLengthExceeded("the messages are too long", param="messages")
         return list(text.encode("utf-8", "replace"))
 
@@ -114,7 +129,12 @@ class FakeEngine:
         self.fail_at = None  # the token at which every request ends with an error
         self.running = asyncio.Event()
         self.running.set()
+        self.controls = []
         self._listeners = []
+
+    async def control(self, kind):
+        self.controls.append(kind)
+        return ControlReply(1, ok=self.num_unfinished == 0)
 
     def add_stats_listener(self, listener):
         self._listeners.append(listener)
@@ -141,6 +161,10 @@ class FakeEngine:
         words = self.says or [f"{first}{index}"] + [f" {word}" for word in WORDS]
         num_tokens = min(len(words), params.max_tokens or len(words))
         outputs = []
+        if params.prompt_logprobs is not None:  # in two parts, as a chunked prefill gives them
+            scored = [position(chr(byte), params.prompt_logprobs, byte) for byte in prompt[1:]]
+            for part in (scored[: len(scored) // 2], scored[len(scored) // 2 :]):
+                outputs.append(RequestOutput(request_id, index, "", [], None, None, None, len(prompt), 0, 0, prompt_logprobs=part))
         for place, word in enumerate(words[:num_tokens]):
             is_last = place == num_tokens - 1
             reason = ("length" if num_tokens < len(words) else "stop") if is_last else None
@@ -165,6 +189,6 @@ class FakeEngine:
         return outputs
 
 
-def position(word, width):
+def position(word, width, token_id=0):
     top = tuple(Logprob(rank, f"{word}{rank}", f"{word}{rank}".encode(), -float(rank), rank) for rank in range(1, width + 1))
-    return PositionLogprobs(Logprob(0, word, word.encode(), -0.25, 1), top)
+    return PositionLogprobs(Logprob(token_id, word, word.encode(), -0.25, 1), top)

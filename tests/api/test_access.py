@@ -15,8 +15,15 @@ from tests.api.calls import CHAT, assert_openai_error, call, make_app, post
 from tests.api.fake_engine import FakeEngine
 
 KEY = "sk-right-key"
-OPEN = {"/health", "/livez", "/readyz"}
-BODIES = {"/v1/chat/completions": CHAT, "/v1/completions": {"model": "tiny", "prompt": "hi"}}
+OPEN = {"/health", "/livez", "/readyz", "/ping"}
+BODIES = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"model": "tiny", "prompt": "hi"},
+    "/invocations": CHAT,
+    "/tokenize": {"prompt": "hi"},
+    "/detokenize": {"tokens": [104]},
+}
+ALL_ON = {endpoint.switch: True for endpoint in ENDPOINTS if endpoint.switch}
 
 WRONG = {
     "none": {},
@@ -36,7 +43,7 @@ def ask(app, endpoint, headers):
 
 @pytest.fixture(scope="module")
 def app():
-    return make_app(api_key=(KEY, "sk-other-key"))
+    return make_app(api_key=(KEY, "sk-other-key"), **ALL_ON)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
@@ -64,7 +71,7 @@ def test_a_server_on_loopback_answers_to_further_names_that_it_was_told():
 
 
 def test_the_application_has_no_route_but_those_of_the_table():
-    assert [route.path for route in build_routes()] == [endpoint.path for endpoint in ENDPOINTS]
+    assert [route.path for route in build_routes(ServerConfig(**ALL_ON))] == [endpoint.path for endpoint in ENDPOINTS]
     assert {endpoint.path for endpoint in ENDPOINTS if endpoint.access == "open"} == OPEN
 
 

@@ -108,8 +108,8 @@ def test_a_null_character_in_content_works(app):
 def test_half_a_million_keys_are_refused_soon(app):
     content = json.dumps({f"k{i}": 1 for i in range(500_000)}).encode()
     response = call(app, "POST", CHAT_URL, content=content, headers=JSON)
-    assert response.status_code in (400, 413)
-    assert_openai_error(response)
+    assert response.status_code == 400
+    assert assert_openai_error(response)["code"] == "body_too_complex"
     assert response.elapsed.total_seconds() < 2
 
 
@@ -275,7 +275,6 @@ TEXT_FIELDS = [
     ("B085-more", completion(best_of=10**6), 400, "invalid_value", "best_of"),
     ("B094", completion(max_tokens=MAX_MODEL_LEN), 400, "context_length_exceeded", "prompt"),
     ("B103", completion(logprobs=21), 400, "integer_above_max_value", "logprobs"),
-    ("B112", completion(echo=True, logprobs=1), 400, "unsupported_parameter", "echo"),
     ("B134-missing", completion(prompt=...), 400, "missing_required_parameter", "prompt"),
     *[(f"B134-{value}", completion(prompt=value), 400, "invalid_type", "prompt") for value in (None, {}, 1)],
     *[(f"B135-{value}", completion(prompt=value), 400, "invalid_value", "prompt") for value in ("", [], [[]], [""], ["a", ""])],

@@ -252,6 +252,27 @@ FLAGS: tuple[Flag, ...] = (
         parse_int,
     ),
     Flag(
+        "ignore-unknown-fields",
+        "server.ignore_unknown_fields",
+        "HTTP",
+        "leave unknown fields of a request out and name them in the header x-ignored-fields, instead of refusing the request",
+        switch=True,
+    ),
+    Flag(
+        "enable-tokenizer-info-endpoint",
+        "server.enable_tokenizer_info_endpoint",
+        "HTTP",
+        "serve GET /tokenizer_info: the tokenizer's special tokens and chat template",
+        switch=True,
+    ),
+    Flag(
+        "enable-admin-endpoints",
+        "server.enable_admin_endpoints",
+        "Access",
+        "serve GET /server_info and POST /reset_prefix_cache to whoever has a key",
+        switch=True,
+    ),
+    Flag(
         "api-key",
         "server.api_key",
         "Access",

@@ -179,6 +179,9 @@ class ServerConfig:
     allowed_hosts: tuple[str, ...] = ()  # further Host names that a server on loopback answers to
     insecure_no_auth: bool = False  # allow a bind off loopback without keys
     max_body_bytes: int = 8 << 20
+    ignore_unknown_fields: bool = False  # leave unknown fields of a request out and say so in a header, instead of refusing it
+    enable_tokenizer_info_endpoint: bool = False
+    enable_admin_endpoints: bool = False  # GET /server_info, POST /reset_prefix_cache
     max_num_queued_reqs: int | None = None  # unfinished requests beyond which new ones get 503
     enable_auto_tool_choice: bool = True
     tool_call_parser: str = "auto"  # auto: what the chat template teaches, if it is surely one format; none

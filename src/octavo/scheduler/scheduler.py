@@ -1,9 +1,10 @@
 """`Scheduler`: plan() chooses what the next step computes, apply() takes in what came of it.
 
-One token budget a step, and one of positions whose logits are computed (max_num_seqs): running requests first and in order of admission, then waiting ones while budget, places and
-blocks last. When blocks run out, the last running request is preempted: its blocks go back, and later it is computed
-again from prompt + output, of which the prefix cache may still hold a part. No token is sent twice. A request that wants
-its prompt's log-probabilities computes those positions itself, cached or not, in chunks that leave each other row its logits.
+One token budget a step, and one of positions whose logits are computed (max_num_seqs): running requests first and in order
+of admission, then waiting ones while budget, places and blocks last. When blocks run out, the last running request is
+preempted: its blocks go back, and later it is computed again from prompt + output, of which the prefix cache may still hold
+a part. No token is sent twice. A request that wants its prompt's log-probabilities computes those positions itself, cached
+or not, in chunks that leave each other row its logits.
 
 Invariants: a step never exceeds the budget or max_num_seqs; each row of a plan has blocks for what it computes; every
 request added ends in exactly one final delta; running[0] is the oldest request and is never preempted, and admission
@@ -177,9 +178,7 @@ class Scheduler:
                 self.kv.commit(state.table, state.token_ids, computed)
             if score is not None:
                 state.num_scored_tokens += len(score.logprobs)
-                deltas.append(
-                    TokenDelta(row.request_id, [], num_cached_tokens=state.num_cached_tokens, prompt_logprobs=score.logprobs)
-                )
+                deltas.append(TokenDelta(row.request_id, [], num_cached_tokens=state.num_cached_tokens, prompt_logprobs=score.logprobs))
             if sample is not None:
                 deltas.append(self._append(state, sample))
         return deltas

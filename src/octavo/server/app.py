@@ -22,12 +22,12 @@ from octavo.errors import OctavoError
 from octavo.server.auth import check_origin
 from octavo.server.disconnect import ClientDisconnected
 from octavo.server.errors import error_response, internal_error, method_not_allowed, unknown_url
-from octavo.server.routes import build_routes
+from octavo.server.routes import build_routes, served
 from octavo.server.state import Engine, ServerState
 
 _log = logging.getLogger("octavo.server")
 
-PROBES = ("/health", "/livez", "/readyz", "/metrics")  # asked every few seconds: not worth a line each
+PROBES = ("/health", "/livez", "/readyz", "/ping", "/load", "/metrics")  # asked every few seconds: not worth a line each
 SAFETY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -36,9 +36,10 @@ def create_app(engine: Engine | None, config: ServerConfig) -> Starlette:
     state = ServerState(config)
     if engine is not None:
         state.attach(engine)
-    app = Starlette(routes=build_routes(), exception_handlers={HTTPException: _http_exception, OctavoError: _octavo_error})
+    app = Starlette(routes=build_routes(config), exception_handlers={HTTPException: _http_exception, OctavoError: _octavo_error})
     app.router.redirect_slashes = False
     app.state.server = state
+    app.state.endpoints = served(config)
     app.add_middleware(Gate, host=config.host, allowed_hosts=config.allowed_hosts)
     return app
 

@@ -1,7 +1,8 @@
 """A request's body as a JSON object: counted while it streams in, then read strictly.
 
 Only `application/json` in UTF-8, no content encoding. Strict JSON: no NaN or Infinity, no comments, nothing after the
-object. Depth is bounded by the parser (1,024).
+object. Depth is bounded by the parser (1,024), the number of values by
+MAX_QUOTES and MAX_BRACKETS.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from octavo.server.disconnect import ClientDisconnected
 from octavo.server.errors import RequestTimeout, UnsupportedMediaType
 
 BODY_TIMEOUT_S = 30.0
+MAX_QUOTES = 900_000  # reading very many small values would hold up every other request
+MAX_BRACKETS = 250_000
 
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _KEY_BEFORE = re.compile(rb'"([A-Za-z_]{1,64})"\s*:\s*$')
@@ -31,7 +34,12 @@ async def read_json_object(request: Request, max_bytes: int) -> dict[str, Any]:
 
 
 def parse_json_object(body: bytes) -> dict[str, Any]:
-    """Return `body` as a JSON object. Raises InvalidRequest: invalid_json, invalid_encoding, invalid_type, invalid_value."""
+    """Return `body` as a JSON object. Raises InvalidRequest: invalid_json, invalid_encoding, invalid_type, invalid_value,
+    body_too_complex."""
+    if body.count(b'"') > MAX_QUOTES or body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
+        raise InvalidRequest(
+            f"the body has too many values: more than {MAX_QUOTES:,} quotes or {MAX_BRACKETS:,} opening brackets", code="body_too_complex"
+        )
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -1,70 +1,58 @@
-"""The table of routes: path, method, who may call it, and the handler. A route that does not say `open` needs a key."""
+"""The table of routes: path, method, who may call it, what it takes, and the handler. A route that does not say `open` needs a key."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from octavo import __version__
-from octavo.metrics.recorder import CONTENT_TYPE
-from octavo.server.auth import Access
-from octavo.server.errors import JSONResponse
+from octavo.config.schema import ServerConfig
+from octavo.server import status
+from octavo.server.endpoint import Endpoint, Handler
+from octavo.server.openai import tokens
 from octavo.server.openai.chat import create_chat_completion
 from octavo.server.openai.completions import create_completion
+from octavo.server.openai.invocations import invoke
 from octavo.server.openai.models import list_models, retrieve_model
+from octavo.server.openai.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeTextRequest
+from octavo.server.openapi import describe_page, describe_schema
 from octavo.server.state import ServerState
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    path: str
-    method: str
-    access: Access
-    handler: Handler
-
-
-async def health(request: Request) -> Response:
-    """200 when a request would be taken now; what keeps it from that otherwise."""
-    state: ServerState = request.app.state.server
-    state.check_health()
-    return Response()
-
-
-async def alive(request: Request) -> Response:
-    """200 as long as this process answers at all."""
-    return Response()
-
-
-async def version(request: Request) -> Response:
-    return JSONResponse({"version": __version__})
-
-
-async def metrics(request: Request) -> Response:
-    state: ServerState = request.app.state.server
-    return Response(state.render_metrics(), headers={"content-type": CONTENT_TYPE})
-
-
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("/health", "GET", "open", health),
-    Endpoint("/readyz", "GET", "open", health),
-    Endpoint("/livez", "GET", "open", alive),
-    Endpoint("/version", "GET", "key", version),
-    Endpoint("/metrics", "GET", "key", metrics),
-    Endpoint("/v1/models", "GET", "key", list_models),
-    Endpoint("/v1/models/{model:path}", "GET", "key", retrieve_model),
-    Endpoint("/v1/chat/completions", "POST", "key", create_chat_completion),
-    Endpoint("/v1/completions", "POST", "key", create_completion),
+    Endpoint("/v1/chat/completions", "POST", "key", create_chat_completion, "Answer a conversation", (ChatRequest,)),
+    Endpoint("/v1/completions", "POST", "key", create_completion, "Continue up to 32 texts", (CompletionRequest,)),
+    Endpoint("/v1/models", "GET", "key", list_models, "The names under which the model is served"),
+    Endpoint("/v1/models/{model:path}", "GET", "key", retrieve_model, "One of those names"),
+    Endpoint(
+        "/tokenize", "POST", "key", tokens.tokenize, "Text or a conversation as token ids", (TokenizeTextRequest, TokenizeChatRequest)
+    ),
+    Endpoint("/detokenize", "POST", "key", tokens.detokenize, "Token ids as text", (DetokenizeRequest,)),
+    Endpoint(
+        "/tokenizer_info", "GET", "key", tokens.tokenizer_info, "Special tokens, chat template", switch="enable_tokenizer_info_endpoint"
+    ),
+    Endpoint("/invocations", "POST", "key", invoke, "A chat or a text completion, by the body's fields", (ChatRequest, CompletionRequest)),
+    Endpoint("/health", "GET", "open", status.health, "200 when a request would be taken now"),
+    Endpoint("/readyz", "GET", "open", status.health, "As /health"),
+    Endpoint("/ping", "GET", "open", status.health, "As /health"),
+    Endpoint("/ping", "POST", "open", status.health, "As /health"),
+    Endpoint("/livez", "GET", "open", status.alive, "200 as long as the process answers"),
+    Endpoint("/load", "GET", "key", status.load, "How many answers are unfinished"),
+    Endpoint("/version", "GET", "key", status.version, "This program's version"),
+    Endpoint("/metrics", "GET", "key", status.metrics, "Metrics as Prometheus reads them"),
+    Endpoint("/server_info", "GET", "key", status.server_info, "Settings and sizes", switch="enable_admin_endpoints"),
+    Endpoint("/reset_prefix_cache", "POST", "key", status.reset_prefix_cache, "Forget cached prefixes", switch="enable_admin_endpoints"),
+    Endpoint("/openapi.json", "GET", "key", describe_schema, "This list, for machines"),
+    Endpoint("/docs", "GET", "key", describe_page, "This list, for people"),
 )
 
 
-def build_routes() -> list[Route]:
-    return [Route(endpoint.path, _guarded(endpoint), methods=[endpoint.method]) for endpoint in ENDPOINTS]
+def served(config: ServerConfig) -> list[Endpoint]:
+    """Return the endpoints that a server with these settings has."""
+    return [endpoint for endpoint in ENDPOINTS if endpoint.switch is None or getattr(config, endpoint.switch)]
+
+
+def build_routes(config: ServerConfig) -> list[Route]:
+    return [Route(endpoint.path, _guarded(endpoint), methods=[endpoint.method]) for endpoint in served(config)]
 
 
 def _guarded(endpoint: Endpoint) -> Handler:

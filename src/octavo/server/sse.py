@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -25,18 +25,16 @@ KEEP_ALIVE_S = 5.0
 WRITE_TIMEOUT_S = 60.0
 
 _log = logging.getLogger("octavo.server")
-_START = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")),
-}
+_START = {"type": "http.response.start", "status": 200}
+_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
 
 
 class EventStream(Response):
     """An ASGI answer that streams `events`; closes them when the client goes away."""
 
-    def __init__(self, events: AsyncGenerator[dict[str, Any], None]) -> None:
+    def __init__(self, events: AsyncGenerator[dict[str, Any], None], headers: Mapping[str, str] | None = None) -> None:
         self._events = events
+        self._more_headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         self._num_sent = 0
         self.background = None
 
@@ -50,7 +48,7 @@ class EventStream(Response):
                 await asyncio.wait((first,), timeout=KEEP_ALIVE_S)
                 if first.done():
                     first.result()  # raises what failed before the first event, while there is still a status to give
-                await send(_START)
+                await send({**_START, "headers": [*_HEADERS, *self._more_headers]})
                 keep_alive = asyncio.create_task(self._keep_alive(send))
                 try:
                     await self._pump(first, events, send)

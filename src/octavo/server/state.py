@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from octavo import __version__
 from octavo.client.outputs import RequestOutput
@@ -15,7 +15,7 @@ from octavo.config.schema import CacheConfig, ServerConfig
 from octavo.errors import EngineDead
 from octavo.kv.block_files import derive_secret
 from octavo.messages.stats import StepStats
-from octavo.messages.wire import EngineReady
+from octavo.messages.wire import ControlReply, EngineReady
 from octavo.metrics.recorder import MetricsRecorder
 from octavo.params import SamplingParams
 from octavo.server.answer_format import AnswerFormat, choose_format
@@ -55,6 +55,7 @@ class Engine(Protocol):
     @property
     def num_unfinished(self) -> int: ...
     def generate(self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str = "") -> Generation: ...
+    async def control(self, kind: Literal["ping", "reset_prefix_cache"]) -> ControlReply: ...
     def add_stats_listener(self, listener: Callable[[StepStats], None]) -> None: ...
 
 

@@ -15,11 +15,13 @@ from starlette.requests import Request
 from octavo.errors import InvalidRequest
 from octavo.params import SamplingParams
 from octavo.server.answers import Parts, Reading, begins_thinking, read_answers
-from octavo.server.openai.generation import Prompt, Usage, generate
+from octavo.server.openai.events import paced_events
+from octavo.server.openai.generation import Prompt, Usage
 from octavo.server.openai.models import check_model
-from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params
-from octavo.server.openai.schemas import ChatRequest
+from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params, truncated
+from octavo.server.openai.schemas import ChatRequest, TokenizeChatRequest
 from octavo.server.state import Engine, ServerState
+from octavo.text.conversation import validate_messages
 from octavo.text.tools import Tool, read_tool_choice, validate_tools
 
 
@@ -27,6 +29,7 @@ from octavo.text.tools import Tool, read_tool_choice, validate_tools
 class Turn:
     """`parts` are generated as they are asked for; `usage` counts those that have come."""
 
+    prompt: Prompt
     parts: Parts
     usage: Usage
 
@@ -38,15 +41,15 @@ async def open_turn(request: Request, body: ChatRequest, name: str) -> Turn:
     check_model(engine, body.model)
     check_combinations(body)
     tools = _offered_tools(state, body)
-    token_ids = await state.in_text_pool(render, engine, body, tools)
+    token_ids = await state.in_text_pool(_prompt_token_ids, engine, body, tools)
     reading = _reading(state, engine, body, tools, token_ids)
     params = _params(body, engine, len(token_ids))
     if reading.looks_for_any(engine.tokenizer.control_tokens):
         params = msgspec.structs.replace(params, skip_special_tokens=False)
-    prompt = Prompt(token_ids, params)
+    prompt = Prompt(token_ids, params, _echo(body))
     usage = Usage([prompt])
-    events = generate(state, [prompt], request_id=name, cache_salt=request.state.cache_salt, arrival_s=request.state.arrival_s)
-    return Turn(read_answers(events, reading, usage, params.n), usage)
+    events = paced_events(request, body, [prompt], name)
+    return Turn(prompt, read_answers(events, reading, usage, params.n), usage)
 
 
 async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:
@@ -54,7 +57,7 @@ async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:
     state: ServerState = request.app.state.server
     engine = state.engine
     check_model(engine, body.model)
-    return len(await state.in_text_pool(render, engine, body, _offered_tools(state, body)))
+    return len(await state.in_text_pool(_prompt_token_ids, engine, body, _offered_tools(state, body)))
 
 
 def check_combinations(body: ChatRequest) -> None:
@@ -62,22 +65,47 @@ def check_combinations(body: ChatRequest) -> None:
         raise InvalidRequest("max_tokens and max_completion_tokens differ; send one of them", param="max_tokens")
     if body.top_logprobs and not body.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs true", param="top_logprobs")
+
+
+def _prompt_token_ids(engine: Engine, body: ChatRequest, tools: list[Tool]) -> list[int]:
+    """Return the prompt, truncated if that is asked for. Runs off the event loop."""
+    is_whole = body.truncate_prompt_tokens is None
+    kwargs = _template_kwargs(engine.chat.variables, body) if engine.chat is not None else {}
+    token_ids = render(
+        engine,
+        body,
+        tools=tools,
+        documents=body.documents,
+        template_kwargs=kwargs,
+        max_prompt_tokens=engine.ready.max_model_len if is_whole else None,
+    )
+    return truncated(token_ids, body, engine.ready.max_model_len, body.max_tokens or body.max_completion_tokens or 1)
+
+
+def render(
+    engine: Engine,
+    body: ChatRequest | TokenizeChatRequest,
+    *,
+    tools: list[Tool],
+    documents: list[dict[str, str]] | None,
+    template_kwargs: dict[str, Any],
+    max_prompt_tokens: int | None,
+) -> list[int]:
+    """Return the conversation's token ids; the template checks the messages. Runs off the event loop."""
     if body.add_generation_prompt and body.continue_final_message:
         raise InvalidRequest("add_generation_prompt and continue_final_message cannot both be true", param="continue_final_message")
-
-
-def render(engine: Engine, body: ChatRequest, tools: list[Tool]) -> list[int]:
-    """Return the prompt's token ids; the template checks the messages. Runs off the event loop."""
     if engine.chat is None:
         raise InvalidRequest("this model has no chat template; use /v1/completions, or start with --chat-template", param="messages")
-    return engine.chat.render(
+    token_ids = engine.chat.render(
         body.messages,
         add_generation_prompt=not body.continue_final_message if body.add_generation_prompt is None else body.add_generation_prompt,
         continue_final_message=bool(body.continue_final_message),
         tools=tools or None,
-        template_kwargs=_template_kwargs(engine.chat.variables, body),
-        max_prompt_tokens=engine.ready.max_model_len,
+        documents=documents,
+        template_kwargs=template_kwargs,
+        max_prompt_tokens=max_prompt_tokens,
     )
+    return engine.tokenizer.with_special_tokens(token_ids) if body.add_special_tokens else token_ids
 
 
 def _offered_tools(state: ServerState, body: ChatRequest) -> list[Tool]:
@@ -144,6 +172,13 @@ def _continued(body: ChatRequest) -> str | None:
     return content if isinstance(content, str) else ""
 
 
+def _echo(body: ChatRequest) -> str:
+    """Return what echo puts before the answer: a final message of the assistant, as the template took it."""
+    if not body.echo or body.messages[-1].get("role") != "assistant":
+        return ""
+    return validate_messages(body.messages)[-1]["content"] or ""
+
+
 def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int) -> SamplingParams:
     max_model_len = engine.ready.max_model_len
     room = room_for_answer(num_prompt_tokens, max_model_len, "messages")
@@ -151,4 +186,4 @@ def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int) -> Sampli
         check_max_tokens(body.max_tokens, num_prompt_tokens, max_model_len, "messages")
     max_tokens = min(room, body.max_tokens or body.max_completion_tokens or room)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return sampling_params(body, engine.generation, max_tokens=max_tokens, logprobs=logprobs)
+    return sampling_params(body, engine.generation, max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=body.prompt_logprobs)

@@ -76,6 +76,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: list[dict[str, Any]] | None = None,
+        documents: list[dict[str, str]] | None = None,
         template_kwargs: dict[str, Any] | None = None,
         max_prompt_tokens: int | None = None,
     ) -> list[int]:
@@ -90,6 +91,7 @@ class ChatTemplate:
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             tools=tools,
+            documents=documents,
             template_kwargs=template_kwargs,
             max_prompt_tokens=max_prompt_tokens,
         )
@@ -113,6 +115,7 @@ class ChatTemplate:
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             tools=tools,
+            documents=None,
             template_kwargs=template_kwargs,
             max_prompt_tokens=None,
         )
@@ -125,6 +128,7 @@ class ChatTemplate:
         add_generation_prompt: bool,
         continue_final_message: bool,
         tools: list[dict[str, Any]] | None,
+        documents: list[dict[str, str]] | None,
         template_kwargs: dict[str, Any] | None,
         max_prompt_tokens: int | None,
     ) -> list[str | int]:
@@ -139,10 +143,15 @@ class ChatTemplate:
             _check_continuation(conversation, add_generation_prompt)
         if tools and not self._template.supports_tools:
             raise InvalidRequest("this model's chat template takes no tools; leave tools out", code="unsupported_parameter", param="tools")
+        if documents and not self._template.supports_documents:
+            raise InvalidRequest(
+                "this model's chat template takes no documents; put them into a message", code="unsupported_parameter", param="documents"
+            )
         kwargs = template_kwargs or {}
         _check_template_kwargs(kwargs, self._template.variables)
         self._check_length((message["content"] or "" for message in conversation), max_prompt_tokens)
-        variables = {**kwargs, "tools": tools or None, "add_generation_prompt": add_generation_prompt}
+        self._check_length((text for document in documents or () for text in document.values()), max_prompt_tokens)
+        variables = {**kwargs, "tools": tools or None, "documents": documents or None, "add_generation_prompt": add_generation_prompt}
         try:
             segments = self._template.render(conversation, variables, continues=continue_final_message)
         except TemplateRaised as error:

@@ -43,7 +43,8 @@ class Shape:
 
 
 class Template:
-    """`source`: its text. `supports_tools`: it reads `tools`. `variables`: what else it reads, so what a request may set."""
+    """`source`: its text. `supports_tools`, `supports_documents`: it reads them. `variables`: what else it reads, so what a
+    request may set."""
 
     def __init__(self, source: str, control_tokens: Mapping[str, int], special_tokens: Mapping[str, str]) -> None:
         """`special_tokens`: bos_token and eos_token as texts.
@@ -58,6 +59,7 @@ class Template:
         self._special_tokens = {name: self._marks.mark(text) for name, text in special_tokens.items()}
         read = meta.find_undeclared_variables(self._environment.parse(source))  # which folds constants in the tree it is given
         self.supports_tools = "tools" in read
+        self.supports_documents = "documents" in read
         self.variables = frozenset(read) - OWN_VARIABLES - frozenset(self._environment.globals)
         tree = self._environment.parse(source)
         MarkLiterals(self._marks).visit(tree)

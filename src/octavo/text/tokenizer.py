@@ -91,8 +91,10 @@ class Tokenizer:
         A text that begins with its own begin token gets no second one. Lone surrogates become U+FFFD.
         """
         ids = self.encode_segments(self._split(text, self._any_added) if parse_special else [text])
-        if not add_special_tokens:
-            return ids
+        return self.with_special_tokens(ids) if add_special_tokens else ids
+
+    def with_special_tokens(self, ids: list[int]) -> list[int]:
+        """Return `ids` between the model's begin and end tokens; a begin token that stands there already is not doubled."""
         prefix = () if tuple(ids[: len(self._prefix)]) == self._prefix else self._prefix
         return [*prefix, *ids, *self._suffix]
 

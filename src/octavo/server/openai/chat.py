@@ -6,66 +6,72 @@ A choice's first chunk has the role, its last one and only that one a finish_rea
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.client.outputs import Logprob, PositionLogprobs
 from octavo.parsers.deltas import CallArguments, CallBegin, Content, Delta, Reasoning
 from octavo.server.answers import AnswerPart
-from octavo.server.body import read_json_object
-from octavo.server.disconnect import until_disconnect
-from octavo.server.errors import JSONResponse
-from octavo.server.openai.generation import Header
+from octavo.server.openai.answering import Chunks, Question, read_question, respond
+from octavo.server.openai.logprobs import TokenNames, as_prompt_logprobs, only_top
 from octavo.server.openai.schemas import ChatRequest
-from octavo.server.openai.validation import check_stream_options, parse_body, wants_usage
-from octavo.server.sse import EventStream
-from octavo.server.state import ServerState
 from octavo.server.turn import Turn, open_turn
-
-Chunks = AsyncGenerator[dict[str, Any], None]
 
 
 async def create_chat_completion(request: Request) -> Response:
-    state: ServerState = request.app.state.server
-    state.admit()
-    body = parse_body(ChatRequest, await read_json_object(request, state.config.max_body_bytes))
-    check_stream_options(body)
-    name = f"chatcmpl-{request.state.request_id}"
-    turn = await open_turn(request, body, name)
-    header = Header(name, "chat.completion.chunk", body.model, state.system_fingerprint, with_usage=wants_usage(body))
-    chunks = _chunks(header, turn)
-    if body.stream:
-        return EventStream(chunks)
-    return JSONResponse(await until_disconnect(request.receive, _fold(chunks)))
+    return await answer_chat(request)
 
 
-async def _chunks(header: Header, turn: Turn) -> Chunks:
+async def answer_chat(request: Request, given: dict[str, Any] | None = None) -> Response:
+    """Return the answer to a chat, whose body, when it has been read already, is `given`."""
+    question = await read_question(request, ChatRequest, "chatcmpl", "chat.completion.chunk", given)
+    turn = await open_turn(request, question.body, question.header.id)
+    return await respond(request, question, _chunks(question, turn), _fold)
+
+
+async def _chunks(question: Question[ChatRequest], turn: Turn) -> Chunks:
+    body, header = question.body, question.header
+    names = TokenNames(as_ids=bool(body.return_tokens_as_token_ids))
+    scored: list[dict[str, Any] | None] = [None]  # of the prompt, whose first token has no logprob
     begun: set[int] = set()
+
+    def chunk(choice: dict[str, Any]) -> dict[str, Any]:
+        return header.chunk([choice], turn.usage.as_dict() if header.with_running_usage else None)
+
     async with aclosing(turn.parts) as parts:
         async for part in parts:
+            if part.index == 0 and part.event.prompt_logprobs:
+                scored += as_prompt_logprobs(only_top(part.event.prompt_logprobs, body.prompt_logprobs))
+            if not (part.event.token_ids or part.finish_reason):
+                continue
             if part.index not in begun:
                 begun.add(part.index)
-                yield header.chunk([_choice(part.index, {"role": "assistant", "content": ""})])
-            for choice in _choices(part):
-                yield header.chunk([choice])
+                first = chunk(_choice(part.index, {"role": "assistant", "content": turn.prompt.text}))
+                if body.return_token_ids:
+                    first["prompt_token_ids"] = turn.prompt.token_ids
+                if body.prompt_logprobs is not None and part.index == 0:
+                    first["prompt_logprobs"] = scored
+                yield first
+            for choice in _choices(part, names, with_token_ids=bool(body.return_token_ids)):
+                yield chunk(choice)
     if header.with_usage:
         yield header.chunk([], turn.usage.as_dict())
 
 
-def _choices(part: AnswerPart) -> list[dict[str, Any]]:
-    """Return a part as one choice a delta: the first has its log-probabilities, the last its finish_reason."""
+def _choices(part: AnswerPart, names: TokenNames, *, with_token_ids: bool) -> list[dict[str, Any]]:
+    """Return a part as one choice a delta: the first has its log-probabilities and token ids, the last its finish_reason."""
     event = part.event
-    logprobs = {"content": [_position(position) for position in event.logprobs], "refusal": None} if event.logprobs else None
+    logprobs = {"content": [names.chat(position) for position in event.logprobs], "refusal": None} if event.logprobs else None
     deltas = [_delta(delta) for delta in part.deltas]
-    if not deltas and (logprobs or part.finish_reason):
+    if not deltas and (logprobs or with_token_ids or part.finish_reason):
         deltas = [{}]
     choices = [_choice(part.index, delta) for delta in deltas]
     if choices:
         choices[0]["logprobs"] = logprobs
+        if with_token_ids:
+            choices[0]["token_ids"] = event.token_ids
         choices[-1] |= {"finish_reason": part.finish_reason, "stop_reason": event.stop_reason}
     return choices
 
@@ -85,8 +91,10 @@ def _delta(delta: Delta) -> dict[str, Any]:
 async def _fold(chunks: Chunks) -> dict[str, Any]:
     """Return the whole answer that the chunks make."""
     choices: dict[int, dict[str, Any]] = {}
+    prompt: dict[str, Any] = {}
     async with aclosing(chunks):
         async for chunk in chunks:
+            prompt |= {name: chunk[name] for name in ("prompt_token_ids", "prompt_logprobs") if name in chunk}
             for new in chunk["choices"]:
                 index = new["index"]
                 if index not in choices:
@@ -97,13 +105,15 @@ async def _fold(chunks: Chunks) -> dict[str, Any]:
                     if choice["logprobs"] is None:
                         choice["logprobs"] = {"content": [], "refusal": None}
                     choice["logprobs"]["content"] += new["logprobs"]["content"]
+                if "token_ids" in new:
+                    choice["token_ids"] = [*choice.get("token_ids", ()), *new["token_ids"]]
                 choice["finish_reason"] = new["finish_reason"]
                 choice["stop_reason"] = new["stop_reason"]
     for choice in choices.values():
         message = choice["message"]
         if not message["content"] and "tool_calls" in message:
             message["content"] = None
-    return chunk | {"object": "chat.completion", "choices": [choices[index] for index in sorted(choices)]}
+    return chunk | {"object": "chat.completion", "choices": [choices[index] for index in sorted(choices)]} | prompt
 
 
 def _add(message: dict[str, Any], delta: dict[str, Any]) -> None:
@@ -127,11 +137,3 @@ def _choice(
     stop_reason: str | int | None = None,
 ) -> dict[str, Any]:
     return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason, "stop_reason": stop_reason}
-
-
-def _position(position: PositionLogprobs) -> dict[str, Any]:
-    return _candidate(position.sampled) | {"top_logprobs": [_candidate(candidate) for candidate in position.top]}
-
-
-def _candidate(candidate: Logprob) -> dict[str, Any]:
-    return {"token": candidate.token_bytes.decode("utf-8", "replace"), "logprob": candidate.logprob, "bytes": list(candidate.token_bytes)}

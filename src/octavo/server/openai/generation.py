@@ -23,7 +23,7 @@ Events = AsyncGenerator[tuple[int, RequestOutput], None]
 
 @dataclass(frozen=True)
 class Prompt:
-    """`text` is what echo gives back."""
+    """`text` is what echo gives back before the answer."""
 
     token_ids: list[int]
     params: SamplingParams
@@ -32,13 +32,15 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Header:
-    """What every chunk of one answer repeats. `with_usage`: chunks have a usage field, null in all but the last."""
+    """What every chunk of one answer repeats. `with_usage`: chunks have a usage field, null in all but the last, unless
+    `with_running_usage`."""
 
     id: str
     object: str
     model: str
     system_fingerprint: str
     with_usage: bool
+    with_running_usage: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:

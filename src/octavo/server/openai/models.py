@@ -28,9 +28,9 @@ async def retrieve_model(request: Request) -> Response:
     return JSONResponse(_card(name, engine))
 
 
-def check_model(engine: Engine, name: str) -> None:
-    """Raise NotFound unless `name` is one of the served names."""
-    if name not in engine.model_names:
+def check_model(engine: Engine, name: str | None) -> None:
+    """Raise NotFound unless `name` is one of the served names, or None: whichever there is."""
+    if name is not None and name not in engine.model_names:
         raise unknown_model(engine.model_names)
 
 
@@ -43,5 +43,21 @@ def _card(name: str, engine: Engine) -> dict[str, Any]:
         "root": engine.model_names[0],
         "parent": None,
         "max_model_len": engine.ready.max_model_len,
-        "permission": [],
+        "status": {"value": "loaded" if engine.is_alive else "loading"},
+        "permission": [
+            {
+                "id": f"modelperm-{name}",
+                "object": "model_permission",
+                "created": _STARTED,
+                "allow_create_engine": False,
+                "allow_sampling": True,
+                "allow_logprobs": True,
+                "allow_search_indices": False,
+                "allow_view": True,
+                "allow_fine_tuning": False,
+                "organization": "*",
+                "group": None,
+                "is_blocking": False,
+            }
+        ],
     }

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal
 
-from octavo.errors import ContextLengthExceeded
+from octavo.errors import ContextLengthExceeded, InvalidRequest
 from octavo.params import SamplingParams
 from octavo.server.openai.schemas import RequestBody
 from octavo.server.state import Engine
 from octavo.specs import GenerationDefaults
 
 PromptField = Literal["messages", "prompt"]
-
-T = TypeVar("T")
 
 
 def check_text_length(texts: list[str], engine: Engine, param: PromptField) -> None:
@@ -23,6 +21,13 @@ def check_text_length(texts: list[str], engine: Engine, param: PromptField) -> N
         raise ContextLengthExceeded(
             f"{param} has at least {least:,} tokens; this server takes {limit:,} of prompt and answer together. Shorten it", param=param
         )
+
+
+def check_in_vocabulary(token_ids: list[int], engine: Engine, param: str) -> None:
+    """Raise InvalidRequest for ids that the model does not have."""
+    vocab_size = engine.ready.vocab_size
+    if max(token_ids, default=0) >= vocab_size:
+        raise InvalidRequest(f"{param} holds a token id outside the model's vocabulary, 0..{vocab_size - 1}", param=param)
 
 
 def room_for_answer(num_prompt_tokens: int, max_model_len: int, param: PromptField) -> int:
@@ -45,30 +50,48 @@ def check_max_tokens(max_tokens: int, num_prompt_tokens: int, max_model_len: int
         )
 
 
-def sampling_params(body: RequestBody, defaults: GenerationDefaults, *, max_tokens: int, logprobs: int | None) -> SamplingParams:
-    """Return the parameters of a request. Raises InvalidRequest where fields do not go together."""
+def truncated(token_ids: list[int], body: RequestBody, max_model_len: int, max_tokens: int) -> list[int]:
+    """Return the prompt as truncate_prompt_tokens wants it: whole (None), or its last tokens (its first ones with
+    truncation_side "right"), that many of them, -1: as many as leave room for `max_tokens`. Raises InvalidRequest."""
+    limit = body.truncate_prompt_tokens
+    if limit is None:
+        if body.truncation_side is not None:
+            raise InvalidRequest("truncation_side needs truncate_prompt_tokens", param="truncation_side")
+        return token_ids
+    if limit == 0 or limit > max_model_len:
+        raise InvalidRequest(
+            f"truncate_prompt_tokens is {limit:,}; it must be -1 or lie in 1..{max_model_len:,} (max_model_len)",
+            param="truncate_prompt_tokens",
+        )
+    if limit == -1:
+        limit = max(1, max_model_len - max_tokens)
+    return token_ids[:limit] if body.truncation_side == "right" else token_ids[-limit:]
+
+
+_AS_ASKED = (
+    *("n", "min_tokens", "include_stop_str_in_output", "ignore_eos", "skip_special_tokens", "seed", "presence_penalty"),
+    *("frequency_penalty", "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base"),
+    *("dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "allowed_token_ids", "bad_words", "stop_token_ids"),
+)
+_FROM_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def sampling_params(
+    body: RequestBody, defaults: GenerationDefaults, *, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None
+) -> SamplingParams:
+    """Return the parameters of a request; what it leaves out is the model's default, else SamplingParams' own.
+
+    Raises InvalidRequest where fields do not go together.
+    """
+    chosen = {name: getattr(body, name) for name in _AS_ASKED}
+    for name in _FROM_MODEL:
+        asked = getattr(body, name)
+        chosen[name] = getattr(defaults, name) if asked is None else asked
     return SamplingParams(
-        n=_first(body.n, 1),
+        **{name: value for name, value in chosen.items() if value is not None},
         max_tokens=max_tokens,
-        min_tokens=_first(body.min_tokens, 0),
-        temperature=_first(body.temperature, defaults.temperature, 1.0),
-        top_p=_first(body.top_p, defaults.top_p, 1.0),
-        top_k=_first(body.top_k, defaults.top_k, 0),
-        min_p=_first(body.min_p, defaults.min_p, 0.0),
-        repetition_penalty=_first(body.repetition_penalty, defaults.repetition_penalty, 1.0),
-        presence_penalty=_first(body.presence_penalty, 0.0),
-        frequency_penalty=_first(body.frequency_penalty, 0.0),
-        logit_bias=body.logit_bias,
-        seed=body.seed,
-        stop=tuple(body.stop),
-        stop_token_ids=tuple(body.stop_token_ids or ()),
-        include_stop_str_in_output=_first(body.include_stop_str_in_output, False),
-        ignore_eos=_first(body.ignore_eos, False),
         logprobs=logprobs,
-        skip_special_tokens=_first(body.skip_special_tokens, True),
+        prompt_logprobs=prompt_logprobs,
+        logit_bias=body.logit_bias,
+        stop=tuple(body.stop),
     )
-
-
-def _first(value: T | None, *others: T | None) -> T:
-    """Return the first value that is not None; the last one never is."""
-    return next(candidate for candidate in (value, *others) if candidate is not None)

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from octavo.errors import InvalidRequest, RequestError
-from octavo.server.openai.schemas import RequestBody
+from octavo.server.openai.schemas import Body, RequestBody
 
-Body = TypeVar("Body", bound=RequestBody)
+Shape = TypeVar("Shape", bound=Body)
 
 _EXPECTED = {
     "int_type": "an integer",
@@ -28,24 +28,40 @@ _EXPECTED = {
     "model_attributes_type": "an object",
 }
 MAX_SHOWN_NAME = 64
+MAX_SHOWN_NAMES = 16
 OWN_CODES = ("invalid_type", "invalid_value", "array_above_max_length", "unsupported_value")  # raised by the schemas' own validators
 
 
-def parse_body(schema: type[Body], body: dict[str, Any]) -> Body:
-    """Return `body` as a `schema`. Raises InvalidRequest for the first thing that is wrong with it."""
+def parse_body(schema: type[Shape], body: dict[str, Any], *, ignore_unknown: bool = False) -> tuple[Shape, list[str]]:
+    """Return `body` as a `schema`, and the names of its unknown fields, which must be none unless they are to be ignored.
+
+    Raises InvalidRequest for the first thing that is wrong with it.
+    """
     asked = dict(body)
-    for name, neutral in schema.refused_fields.items():
+    for name, refused in schema.refused.items():
         value = asked.pop(name, None)
-        if value is not None and value != neutral:
-            raise _unsupported(name)
+        if value is not None and not any(type(value) is type(neutral) and value == neutral for neutral in refused.neutral):
+            raise InvalidRequest(f"{name} {refused.reason}", code="unsupported_parameter", param=name)
+    ignored = [name for name in asked if name not in schema.model_fields] if ignore_unknown else []
+    for name in ignored:
+        del asked[name]
     try:
-        request = schema.model_validate(asked)
+        return schema.model_validate(asked), ignored
     except ValidationError as error:
         raise as_invalid_request(schema, error.errors(include_url=False)[0]) from None
-    for name in schema.refused_when_set:
-        if getattr(request, name) is not None:
-            raise _unsupported(name)
-    return request
+
+
+def ignored_fields_header(names: list[str]) -> dict[str, str]:
+    """Return the header that tells which fields were not looked at; no header when there are none."""
+    shown = [name for name in names if is_plain(name)][:MAX_SHOWN_NAMES]
+    others = len(names) - len(shown)
+    text = ", ".join([*shown, *([f"{others} more"] if others else [])])
+    return {"x-ignored-fields": text} if names else {}
+
+
+def is_plain(name: str) -> bool:
+    """Whether a field's name may be repeated in messages and headers."""
+    return name.isascii() and name.isidentifier() and len(name) <= MAX_SHOWN_NAME
 
 
 def check_stream_options(body: RequestBody) -> None:
@@ -57,6 +73,11 @@ def check_stream_options(body: RequestBody) -> None:
 def wants_usage(body: RequestBody) -> bool:
     """Return whether the answer tells its usage: a streamed one only when asked."""
     return not body.stream or (body.stream_options is not None and bool(body.stream_options.include_usage))
+
+
+def wants_running_usage(body: RequestBody) -> bool:
+    """Return whether every chunk tells the usage so far."""
+    return body.stream_options is not None and bool(body.stream_options.include_usage and body.stream_options.continuous_usage_stats)
 
 
 def as_invalid_request(schema: type[BaseModel], detail: ErrorDetails) -> RequestError:
@@ -94,18 +115,18 @@ def as_invalid_request(schema: type[BaseModel], detail: ErrorDetails) -> Request
         return InvalidRequest(
             f"{param} is too long; the limit is {context['max_length']:,} characters", code="string_above_max_length", param=param
         )
+    if kind == "string_too_short":
+        return InvalidRequest(f"{param} is empty", param=param)
+    if kind == "string_pattern_mismatch":
+        return InvalidRequest(f"{param} has a character that it may not have; it must match {context['pattern']}", param=param)
     if kind == "literal_error":
         return InvalidRequest(f"{param} must be {context['expected']}", param=param)
     return InvalidRequest(f"{param} is not valid", param=param)
 
 
-def _unsupported(name: str) -> InvalidRequest:
-    return InvalidRequest(f"{name} is not supported by this server; leave it out", code="unsupported_parameter", param=name)
-
-
 def _unknown(schema: type[BaseModel], parent: str, name: str) -> InvalidRequest:
     """Name the field and its nearest known one; inside another field, `param` is that field."""
-    shown = name if name.isidentifier() and len(name) <= MAX_SHOWN_NAME else "a field"
+    shown = name if is_plain(name) else "a field"
     if parent:
         return InvalidRequest(f"{parent} has no field {shown}", code="unknown_parameter", param=parent)
     near = difflib.get_close_matches(name[:MAX_SHOWN_NAME], schema.model_fields, n=1)

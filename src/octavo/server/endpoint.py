@@ -1,0 +1,28 @@
+"""One endpoint as a value: what the router, the check of keys and the description in /openapi.json read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.server.auth import Access
+from octavo.server.openai.schemas import Body
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """`bodies`: the schemas of which a request's body must fit one; none: it takes no body. `switch`: the field of
+    ServerConfig without which there is no such route."""
+
+    path: str
+    method: str
+    access: Access
+    handler: Handler
+    summary: str
+    bodies: tuple[type[Body], ...] = ()
+    switch: str | None = None

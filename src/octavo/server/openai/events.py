@@ -1,0 +1,58 @@
+"""Events as the body wants them: under its salt, and with stream_interval several tokens in one, but that the first token
+and the last event of a choice are never kept waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from octavo.client.outputs import RequestOutput
+from octavo.server.openai.generation import Events, Prompt, generate
+from octavo.server.openai.schemas import RequestBody
+
+T = TypeVar("T")
+
+
+def paced_events(request: Request, body: RequestBody, prompts: Sequence[Prompt], name: str) -> Events:
+    """Return the events of all prompts under the request id `name`, paced and salted as the body says. Raises as generate() does.
+
+    The prefix cache's salt is the tenant's, which nobody can leave, with the request's own behind it.
+    """
+    tenant = request.state.cache_salt
+    salt = tenant if body.cache_salt is None else f"{tenant}\0{body.cache_salt}"  # neither holds a NUL
+    events = generate(request.app.state.server, prompts, request_id=name, cache_salt=salt, arrival_s=request.state.arrival_s)
+    return paced(events, body.stream_interval or 1)
+
+
+async def paced(events: Events, interval: int) -> Events:
+    """Yield the same events, but those of a choice joined until they bring `interval` tokens."""
+    held: dict[int, RequestOutput] = {}
+    begun: set[int] = set()
+    async with aclosing(events):
+        async for choice, event in events:
+            joined = _joined(held.pop(choice), event) if choice in held else event
+            is_due = choice not in begun or len(joined.token_ids) >= interval or joined.finish_reason is not None
+            if is_due:
+                if joined.token_ids:
+                    begun.add(choice)
+                yield choice, joined
+            else:
+                held[choice] = joined
+
+
+def _joined(first: RequestOutput, then: RequestOutput) -> RequestOutput:
+    return replace(
+        then,
+        text=first.text + then.text,
+        token_ids=first.token_ids + then.token_ids,
+        logprobs=_both(first.logprobs, then.logprobs),
+        prompt_logprobs=_both(first.prompt_logprobs, then.prompt_logprobs),
+    )
+
+
+def _both(first: list[T] | None, then: list[T] | None) -> list[T] | None:
+    return then if first is None else first if then is None else first + then
