@@ -2,15 +2,16 @@
 
 The KV of a position is a hash of all tokens up to it, made from the KV of the position before it *as it lies in the row's
 blocks*. So a wrong, stale or foreign block anywhere in a request's table changes every token after it. `solo_output` gives
-the same tokens without any blocks.
+the same tokens without any blocks, `solo_scores` the log-probabilities of a prompt: the KV before each token and its id.
 """
 
 from array import array
 from dataclasses import dataclass, field
+from itertools import pairwise
 from zlib import crc32
 
-from octavo.messages.step import SampledRow, StepPlan, StepResult
-from octavo.messages.wire import GenerateRequest
+from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
+from octavo.messages.wire import GenerateRequest, TokenLogprobs
 from octavo.params import SamplingParams
 
 
@@ -54,6 +55,15 @@ def solo_output(request: GenerateRequest, *, vocab_size: int, max_model_len: int
             return output, "length", None
 
 
+def solo_scores(prompt: list[int]) -> list[TokenLogprobs]:
+    """Return what a request is told of its prompt's tokens, from the second on."""
+    kv, scores = 0, []
+    for token_id, following in pairwise(prompt):
+        kv = next_kv(kv, token_id)
+        scores.append(TokenLogprobs(float(kv), following, [], []))
+    return scores
+
+
 class InjectedFault(Exception):
     pass
 
@@ -91,7 +101,7 @@ class HistoryWorker:
         for new in plan.new_rows:
             assert new.request_id not in self.rows
             self.rows[new.request_id] = Row(list(new.token_ids), list(new.block_ids))
-        sampled = []
+        sampled, scored = [], []
         for step in plan.rows:
             row = self.rows[step.request_id]
             row.block_ids += step.new_block_ids
@@ -102,6 +112,13 @@ class HistoryWorker:
             if self.faults.get(step.request_id, 0) > 0:
                 self.faults[step.request_id] -= 1
                 raise InjectedFault(step.request_id)
+            if step.num_scores:
+                first = step.start + step.num_tokens - step.num_logits
+                scores = [
+                    TokenLogprobs(float(self.memory[self._slot(row, position)]), row.token_ids[position + 1], [], [])
+                    for position in range(first, first + step.num_scores)
+                ]
+                scored.append(ScoredRow(request_id=step.request_id, logprobs=scores, is_nan=step.request_id in self.nan))
             if not step.wants_sample:
                 assert step.start + step.num_tokens < len(row.token_ids)
             elif step.request_id in self.nan:
@@ -111,7 +128,7 @@ class HistoryWorker:
                 token_id = self.memory[self._slot(row, len(row.token_ids) - 1)] % self.vocab_size
                 row.token_ids.append(token_id)
                 sampled.append(SampledRow(request_id=step.request_id, token_ids=[token_id]))
-        return StepResult(step_id=plan.step_id, sampled=sampled, device_s=0.0)
+        return StepResult(step_id=plan.step_id, sampled=sampled, scored=scored, device_s=0.0)
 
     def _slot(self, row: Row, position: int) -> int:
         block_id = row.block_ids[position // self.block_size]

@@ -64,6 +64,9 @@ def workload(seed):
                 {"temperature": 1.0},
                 {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
                 {"temperature": 1.3, "repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.3},
+                {"temperature": 1.0, "typical_p": 0.8, "top_n_sigma": 2.0, "xtc_probability": 0.5, "logprobs_mode": "processed"},
+                {"temperature": 0.2, "dry_multiplier": 1.0, "bad_word_ids": ((3,), (4, 5)), "dry_breaker_ids": (7,)},
+                {"temperature": 1.0, "allowed_token_ids": tuple(range(40)), "prompt_logprobs": 2},
                 {"temperature": 0.9, "logit_bias": {3: 5.0, 4: -100.0}, "min_tokens": 5, "stop_token_ids": (3,)},
             ]
         )
@@ -72,7 +75,7 @@ def workload(seed):
 
 
 def serve(model, backend, regime, requests, known=None):
-    """Return (request id -> (tokens, logprobs), preemptions, prefix hits) of the requests under `regime`."""
+    """Return (request id -> (tokens, logprobs, prompt's logprobs), preemptions, prefix hits) of the requests under `regime`."""
     core, _ = start_engine(
         EngineConfig(
             model=ModelConfig(model=model),
@@ -81,11 +84,12 @@ def serve(model, backend, regime, requests, known=None):
             runtime=RuntimeConfig(backend=backend, enforce_eager=regime.enforce_eager),
         )
     )
-    answers, preemptions, hits = {request_id: ([], []) for request_id, _, _ in requests}, 0, 0
+    answers, preemptions, hits = {request_id: ([], [], []) for request_id, _, _ in requests}, 0, 0
     for number, (request_id, prompt, params) in enumerate(requests):
         resume = known[request_id][0][: len(known[request_id][0]) // 2] if regime.resumed else []
         answers[request_id][0].extend(resume)
         answers[request_id][1].extend(known[request_id][1][: len(resume)] if resume else [])
+        answers[request_id][2].extend(known[request_id][2] if resume else [])
         core.add(make_request(request_id, prompt, resume=resume, **params))
         while core.has_work and (not regime.together or number == len(requests) - 1):
             outputs = core.step()
@@ -93,6 +97,7 @@ def serve(model, backend, regime, requests, known=None):
                 assert delta.finish_reason != "error", delta.error
                 answers[delta.request_id][0].extend(delta.token_ids)
                 answers[delta.request_id][1].extend(delta.logprobs or [])
+                answers[delta.request_id][2].extend(delta.prompt_logprobs or [])
             if outputs.stats:
                 preemptions += outputs.stats.num_preemptions
                 hits += outputs.stats.prefix_cache_hits

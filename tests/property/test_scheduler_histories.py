@@ -7,7 +7,7 @@ the list of invariants in scheduler.py and request_state.py.
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.fakes.history_worker import HistoryWorker, make_request, solo_output
+from tests.fakes.history_worker import HistoryWorker, make_request, solo_output, solo_scores
 from tests.fakes.inline_executor import InlineFutures
 from tests.fakes.pool_checks import check_pool
 
@@ -45,13 +45,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.scheduler = Scheduler(self.limits, KVManager(num_blocks, BLOCK, enable_prefix_caching=caching, tier=tier))
         self.requests = {}
         self.outputs = {}
+        self.scores = {}
         self.endings = {}
         self.aborted = set()
 
     def take_in(self, deltas):
         for delta in deltas:
             assert delta.request_id not in self.endings, "a delta after the final one"
+            assert not (delta.prompt_logprobs and self.outputs[delta.request_id]), "a score after a token"
             self.outputs[delta.request_id] += delta.token_ids
+            self.scores[delta.request_id] += delta.prompt_logprobs or []
             if delta.finish_reason is not None:
                 self.endings[delta.request_id] = (delta.finish_reason, delta.stop_reason)
 
@@ -63,6 +66,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             "salt": data.draw(st.sampled_from(["", "", "tenant"]), "salt"),
             "stop_token_ids": data.draw(st.sampled_from([(), (5,)]), "stop"),
             "max_tokens": max_tokens,
+            "prompt_logprobs": data.draw(st.sampled_from([None, None, 0]), "scores"),
             "min_tokens": data.draw(st.integers(0, min(4, max_tokens or 4)), "min_tokens"),
         }
         request = make_request(request_id, prompt, **chosen)
@@ -70,6 +74,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         sent = expected[0][: min(resumed, len(expected[0]) - 1)]  # as after an engine restart
         self.requests[request_id] = (request, expected)
         self.outputs[request_id] = list(sent)
+        self.scores[request_id] = [] if chosen["prompt_logprobs"] is None or not sent else solo_scores(prompt)
         refused_or_done = self.scheduler.add(make_request(request_id, prompt, resume=sent, **chosen))
         assert refused_or_done is None
 
@@ -104,6 +109,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         assert oldest is None or oldest.status is Status.RUNNING, "the oldest was preempted"
         assert 0 < plan.num_tokens <= self.limits.max_num_batched_tokens
+        assert plan.num_logits <= self.limits.max_num_seqs
         assert len(plan.rows) <= scheduler.num_running <= self.limits.max_num_seqs
         if self.limits.long_prefill_token_threshold and unfinished > 1:
             assert all(row.num_tokens <= self.limits.long_prefill_token_threshold for row in plan.rows)
@@ -140,13 +146,16 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
             self.step()
         assert not self.scheduler.has_requests, "no request waits for ever"
-        for request_id, (_, (tokens, reason, stop_reason)) in self.requests.items():
+        for request_id, (request, (tokens, reason, stop_reason)) in self.requests.items():
+            scores = [] if request.params.prompt_logprobs is None else solo_scores(request.prompt_token_ids)
+            assert self.scores[request_id] == scores[: len(self.scores[request_id])]
             if request_id in self.aborted:
                 assert self.endings[request_id] == ("abort", None)
                 assert self.outputs[request_id] == tokens[: len(self.outputs[request_id])]
             else:
                 assert self.endings[request_id] == (reason, stop_reason)
                 assert self.outputs[request_id] == tokens
+                assert self.scores[request_id] == scores
         assert set(self.endings) == set(self.requests)
         pool = self.scheduler.kv.pool
         assert pool.num_free == pool.num_usable

@@ -1,5 +1,6 @@
 import pytest
-from tests.fakes.history_worker import HistoryWorker, make_request, solo_output
+from msgspec.structs import replace
+from tests.fakes.history_worker import HistoryWorker, make_request, solo_output, solo_scores
 
 from octavo.errors import EngineError
 from octavo.kv.manager import KVManager
@@ -225,3 +226,31 @@ def test_the_worker_is_told_to_close_every_row_that_ended():
     rig.add("last", 3, max_tokens=1)
     rig.step()
     assert set(rig.worker.rows) == {"last"}
+
+
+def test_a_prompt_that_wants_its_logprobs_leaves_the_others_their_logits():
+    rig = Rig(max_num_seqs=4)
+    rig.add("short", 2, max_tokens=9)
+    rig.add("scored", 12, prompt_logprobs=0)
+    assert rig.step()[0] == {"short": 2, "scored": 3}
+    assert rig.step()[0] == {"short": 1, "scored": 3}
+
+
+def test_logprobs_of_a_prompt_come_once_and_from_positions_that_were_computed():
+    rig = Rig(max_num_seqs=8)
+    rig.add("first", 12, max_tokens=1)
+    rig.run()
+    request = make_request("again", [(7 * i + 5) % VOCAB for i in range(12)], max_tokens=1, prompt_logprobs=0)
+    rig.scheduler.add(request)
+    deltas = rig.run()
+    scores = [score for delta in deltas for score in delta.prompt_logprobs or []]
+    assert scores == solo_scores(request.prompt_token_ids)
+    assert deltas[-1].num_cached_tokens == 0
+    assert all(not delta.token_ids for delta in deltas[:-1])
+
+
+def test_a_request_resumed_in_mid_prompt_gets_the_rest_of_its_logprobs():
+    rig = Rig()
+    request = replace(make_request("half", list(range(10)), max_tokens=1, prompt_logprobs=0), num_scored_tokens=4)
+    rig.scheduler.add(request)
+    assert [score for delta in rig.run() for score in delta.prompt_logprobs or []] == solo_scores(request.prompt_token_ids)[4:]
