@@ -24,9 +24,22 @@ def how(rows=1, *, banned=(), bias=None, seen=None, **values) -> SamplingBatch:
         "seed": 0,
         "position": 0,
         "num_logprobs": -1,
+        "typical_p": 1.0,
+        "top_n_sigma": 0.0,
+        "xtc_probability": 0.0,
+        "xtc_threshold": 0.1,
+        "wants_processed": False,
+        "given": -1,
     } | values
-    integer = {"top_k": np.int32, "num_logprobs": np.int32, "seed": np.uint64, "position": np.uint64}
-    arrays = {name: np.broadcast_to(np.array(value, integer.get(name, np.float32)), rows).copy() for name, value in fields.items()}
+    kinds = {
+        "top_k": np.int32,
+        "num_logprobs": np.int32,
+        "seed": np.uint64,
+        "position": np.uint64,
+        "given": np.int32,
+        "wants_processed": np.bool_,
+    }
+    arrays = {name: np.broadcast_to(np.array(value, kinds.get(name, np.float32)), rows).copy() for name, value in fields.items()}
     bias, seen = bias or {}, seen or {}
     starts = {name: concat_start([len(ids)] + [0] * (rows - 1)) for name, ids in (("banned", banned), ("bias", bias), ("seen", seen))}
     return SamplingBatch(
