@@ -314,6 +314,14 @@ FLAGS: tuple[Flag, ...] = (
         "NAME",
         _one_of("none", *REASONING_FORMATS),
     ),
+    Flag(
+        "response-store-bytes",
+        "server.response_store_bytes",
+        "HTTP",
+        "memory for the answers of /v1/responses, which previous_response_id goes on with (0: none are stored)",
+        "BYTES",
+        parse_int,
+    ),
     Flag("metrics-prefix", "server.metrics_prefix", "Observability", "first part of every metric's name", "PREFIX"),
     Flag(
         "log-level",

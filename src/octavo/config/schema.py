@@ -186,6 +186,7 @@ class ServerConfig:
     enable_auto_tool_choice: bool = True
     tool_call_parser: str = "auto"  # auto: what the chat template teaches, if it is surely one format; none
     reasoning_parser: str = "none"
+    response_store_bytes: int = 64 << 20  # for previous_response_id and GET /v1/responses; 0: none are stored
     metrics_prefix: str = "vllm:"
     log_level: str = "info"
 
@@ -198,6 +199,8 @@ class ServerConfig:
             raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1024")
         if not _METRIC_NAME.fullmatch(self.metrics_prefix + "x"):
             raise ConfigError(f"metrics_prefix is {self.metrics_prefix!r}; it must be letters, digits, _ and :, and not begin with a digit")
+        if self.response_store_bytes < 0:
+            raise ConfigError(f"response_store_bytes is {self.response_store_bytes}; it must be at least 0 (0: none are stored)")
         _one_of("tool_call_parser", self.tool_call_parser, ("auto", "none", *TOOL_FORMATS))
         _one_of("reasoning_parser", self.reasoning_parser, ("none", *REASONING_FORMATS))
         _one_of("log_level", self.log_level, ("debug", "info", "warning", "error"))

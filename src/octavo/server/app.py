@@ -73,12 +73,12 @@ class Gate:
         except ClientDisconnected:
             status = status or 499
         except OctavoError as error:
-            await error_response(error)(scope, receive, send_marked)
+            await error_response(error, scope["path"])(scope, receive, send_marked)
         except Exception:
             _log.exception("request %s failed", request_id)
             if status:
                 raise  # the answer has begun: the connection is closed
-            await error_response(internal_error())(scope, receive, send_marked)
+            await error_response(internal_error(), scope["path"])(scope, receive, send_marked)
         finally:
             route = scope.get("route")
             _log.log(
@@ -95,7 +95,7 @@ class Gate:
 async def _octavo_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, OctavoError):
         raise error
-    return error_response(error)
+    return error_response(error, request.url.path)
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
@@ -103,7 +103,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     if error.status_code == 405:
-        response = error_response(method_not_allowed())
+        response = error_response(method_not_allowed(), request.url.path)
         response.headers.update(error.headers or {})
         return response
-    return error_response(unknown_url(request.method))
+    return error_response(unknown_url(request.method), request.url.path)

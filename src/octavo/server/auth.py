@@ -21,6 +21,11 @@ Access = Literal["open", "key"]
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
+def credentials(headers: Headers) -> list[str]:
+    """Return every Authorization header; where there is none, x-api-key (Anthropic's) as one."""
+    return headers.getlist("authorization") or [f"Bearer {key}" for key in headers.getlist("x-api-key")]
+
+
 class KeyRing:
     """The keys of this server, and a secret, of this start or kept, from which tenants' cache salts come."""
 

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: OpenAI's error object, always.
+"""Errors as HTTP answers: OpenAI's error object, but on the paths of Anthropic's API.
 
     {"error": {"message": str, "type": str, "param": str | null, "code": str | null}}
 
@@ -13,8 +13,10 @@ import orjson
 from starlette.responses import Response
 
 from octavo.errors import CapacityError, EngineError, InvalidRequest, NotFound, OctavoError, PermissionDenied
+from octavo.server.anthropic.errors import anthropic_error
 
 CLOSE = {"connection": "close"}
+ANTHROPIC_PATHS = "/v1/messages"
 
 
 class JSONResponse(Response):
@@ -90,8 +92,8 @@ def error_object(error: OctavoError) -> dict[str, Any]:
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
 
 
-def error_response(error: OctavoError) -> JSONResponse:
-    """Return the answer for `error`, with the headers that its kind needs."""
+def error_response(error: OctavoError, path: str) -> JSONResponse:
+    """Return the answer for `error` on a request to `path`, with the headers that its kind needs."""
     headers: dict[str, str] = {}
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -99,4 +101,5 @@ def error_response(error: OctavoError) -> JSONResponse:
         headers["retry-after"] = str(max(1, round(error.retry_after_s)))
     if error.status in (408, 413) or error.code == "server_draining":
         headers |= CLOSE  # the rest of the body is not worth reading
-    return JSONResponse(error_object(error), error.status, headers)
+    shape = anthropic_error if path.startswith(ANTHROPIC_PATHS) else error_object
+    return JSONResponse(shape(error), error.status, headers)

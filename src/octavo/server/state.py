@@ -21,6 +21,7 @@ from octavo.params import SamplingParams
 from octavo.server.answer_format import AnswerFormat, choose_format
 from octavo.server.auth import KeyRing
 from octavo.server.errors import draining, model_loading, overloaded
+from octavo.server.responses.store import ResponseStore
 from octavo.specs import GenerationDefaults
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -68,6 +69,7 @@ class ServerState:
         self._metrics: MetricsRecorder | None = None
         self.system_fingerprint = ""
         self.answer_format = AnswerFormat()
+        self.responses = ResponseStore(config.response_store_bytes)
         self._engine: Engine | None = None
         self._is_draining = False
         self._text_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")

@@ -1,0 +1,52 @@
+"""`Transcript`: another API's conversation on its way to chat messages, which remembers where each message came from."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from octavo.errors import RequestError
+
+Message = dict[str, Any]
+
+_PLACE = re.compile(r"messages\[(\d+)\]")
+
+
+class Transcript:
+    """`field`: the request's field that the messages come from; errors are told in its terms."""
+
+    def __init__(self, field: str) -> None:
+        self.messages: list[Message] = []
+        self._field = field
+        self._origins: list[int | None] = []
+
+    def add(self, message: Message, origin: int | None) -> None:
+        """Add a message that came from item `origin` of the field, or from elsewhere."""
+        self.messages.append(message)
+        self._origins.append(origin)
+
+    def assistant(self, origin: int | None, *, free: str | None = None) -> Message:
+        """Return the assistant's message if it is the last one and has no field `free` yet, else a further one of his."""
+        if not self.messages or self.messages[-1]["role"] != "assistant" or free in self.messages[-1]:
+            self.add({"role": "assistant"}, origin)
+        return self.messages[-1]
+
+    def complete(self) -> None:
+        """Give content to messages that have none: null beside tool calls, else an empty text."""
+        for message in self.messages:
+            if message["role"] == "assistant":
+                message.setdefault("content", None if message.get("tool_calls") else "")
+
+    def in_terms_of_field(self, error: RequestError) -> RequestError:
+        """Return an error about messages as one about the items that they came from."""
+        place = _PLACE.match(error.param or "")
+        if place is None:
+            if error.param in ("messages", "prompt"):
+                error.param = self._field
+            return error
+        number = int(place.group(1))
+        origin = self._origins[number] if number < len(self._origins) else None
+        named = self._field if origin is None else f"{self._field}[{origin}]"
+        error.message = error.message.replace(place.group(), named)
+        error.param = named
+        return error
