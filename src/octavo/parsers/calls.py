@@ -118,8 +118,8 @@ class ToolCallParser:
         owed: set[str] = set()  # closers that may still come
         if grammar.is_bare:
             yield from self._reader.attempt(self._read_bare())
-            owed = set(grammar.closers) if self.num_calls else owed
-        self._content.trims_start = self.num_calls > 0
+            if self.num_calls:
+                owed = yield from self._read_closers()
         words = grammar.openers + grammar.closers
         while (word := (yield from self._reader.until(words, self._content.write))) is not None:
             before = self.num_calls
@@ -128,9 +128,24 @@ class ToolCallParser:
             elif word not in grammar.openers or not (yield from self._reader.attempt(grammar.read(self._reader, self._calls, word))):
                 self._content.write(word)
             if self.num_calls > before:
-                owed = set(grammar.closers)
-                self._content.trims_start = True
+                owed = yield from self._read_closers()
         self._content.finish(trims_end=self.num_calls > 0)
+
+    def _read_closers(self) -> Steps[set[str]]:
+        """Read the closers that follow a call, with the blank space before them; return those that may still come."""
+        self._content.trims_start = True
+        owed = set(self._grammar.closers)
+        while (yield from self._reader.attempt(self._read_closer(owed))):
+            pass
+        return owed
+
+    def _read_closer(self, owed: set[str]) -> Steps[None]:
+        yield from self._reader.skip_space()
+        for closer in self._grammar.closers:
+            if closer in owed and (yield from self._reader.try_word(closer)):
+                owed.remove(closer)
+                return
+        raise NotACall
 
     def _read_bare(self) -> Steps[None]:
         yield from self._reader.skip_space()

@@ -140,25 +140,26 @@ def _as_chat(body: ResponsesRequest, transcript: Transcript) -> ChatRequest:
     wants_logprobs = "message.output_text.logprobs" in body.include
     if body.top_logprobs and not wants_logprobs:
         raise InvalidRequest('top_logprobs needs "message.output_text.logprobs" in include', param="top_logprobs")
-    return ChatRequest(
-        model=body.model,
-        messages=transcript.messages,
-        tools=None if body.tools is None else [_as_chat_tool(tool) for tool in body.tools],
-        tool_choice=_as_chat_choice(body.tool_choice),
-        parallel_tool_calls=body.parallel_tool_calls,
-        reasoning_effort=body.reasoning.effort if body.reasoning is not None else None,
-        max_completion_tokens=body.max_output_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        min_p=body.min_p,
-        seed=body.seed,
-        ignore_eos=body.ignore_eos,
-        logprobs=wants_logprobs or None,
-        top_logprobs=body.top_logprobs if wants_logprobs else None,
-        chat_template_kwargs=body.chat_template_kwargs,
-        cache_salt=body.cache_salt,
-    )
+    values: dict[str, Any] = {
+        "model": body.model,
+        "messages": transcript.messages,
+        "tools": None if body.tools is None else [_as_chat_tool(tool) for tool in body.tools],
+        "tool_choice": _as_chat_choice(body.tool_choice),
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
+        "max_completion_tokens": body.max_output_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "top_k": body.top_k,
+        "min_p": body.min_p,
+        "seed": body.seed,
+        "ignore_eos": body.ignore_eos,
+        "logprobs": wants_logprobs or None,
+        "top_logprobs": body.top_logprobs if wants_logprobs else None,
+        "chat_template_kwargs": body.chat_template_kwargs,
+        "cache_salt": body.cache_salt,
+    }
+    return ChatRequest(**values)
 
 
 def _as_chat_tool(tool: Any) -> Any:
