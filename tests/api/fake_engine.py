@@ -126,6 +126,7 @@ class FakeEngine:
         self.requests = []  # (prompt ids, params, request id, salt)
         self.aborted = []
         self.says = None  # the pieces of text of every answer, instead of words
+        self.stop_reason = None  # of every answer
         self.fail_at = None  # the token at which every request ends with an error
         self.running = asyncio.Event()
         self.running.set()
@@ -176,7 +177,7 @@ class FakeEngine:
                     text="" if failed else word,
                     token_ids=[] if failed else [place],
                     finish_reason="error" if failed else reason,
-                    stop_reason=None,
+                    stop_reason=self.stop_reason if is_last else None,
                     logprobs=None if params.logprobs is None or failed else [position(word, params.logprobs)],
                     num_prompt_tokens=len(prompt),
                     num_output_tokens=place + 1,

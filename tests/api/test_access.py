@@ -22,6 +22,9 @@ BODIES = {
     "/invocations": CHAT,
     "/tokenize": {"prompt": "hi"},
     "/detokenize": {"tokens": [104]},
+    "/v1/responses": {"model": "tiny", "input": "hi"},
+    "/v1/messages": CHAT,
+    "/v1/messages/count_tokens": {"model": "tiny", "messages": CHAT["messages"]},
 }
 ALL_ON = {endpoint.switch: True for endpoint in ENDPOINTS if endpoint.switch}
 
@@ -37,7 +40,7 @@ WRONG = {
 
 
 def ask(app, endpoint, headers):
-    path = endpoint.path.replace("{model:path}", "tiny")
+    path = endpoint.path.replace("{model:path}", "tiny").replace("{response_id}", "resp_none")
     return call(app, endpoint.method, path, body=BODIES.get(path), headers=headers)
 
 
@@ -55,13 +58,16 @@ def test_without_a_right_key_only_probes_answer(app, endpoint, headers):
     else:
         assert response.status_code == 401
         assert response.headers["www-authenticate"] == "Bearer"
-        assert assert_openai_error(response)["code"] == "invalid_api_key"
+        if endpoint.path.startswith("/v1/messages"):
+            assert response.json()["error"]["type"] == "authentication_error"
+        else:
+            assert assert_openai_error(response)["code"] == "invalid_api_key"
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 @pytest.mark.parametrize("headers", [{"authorization": f"Bearer {KEY}"}, {"authorization": "bearer sk-other-key"}])
 def test_with_a_right_key_every_route_answers(app, endpoint, headers):
-    assert ask(app, endpoint, headers).status_code == 200
+    assert ask(app, endpoint, headers).status_code == (404 if "{response_id}" in endpoint.path else 200)
 
 
 def test_a_server_on_loopback_answers_to_further_names_that_it_was_told():

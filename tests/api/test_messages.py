@@ -94,7 +94,9 @@ def test_the_raw_events_have_their_names_and_order(engine):
     app = make_app(engine)
     engine.says = ["Well", CALL]
     blocks = post(app, URL, ASK | {"tools": [WEATHER], "stream": True}).text.strip().split("\n\n")
-    events = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in (block.split("\n") for block in blocks)]
+    events = [
+        (name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in (block.split("\n") for block in blocks)
+    ]
     assert all(name == event["type"] for name, event in events)
     assert [name for name, _ in events] == [
         "message_start", "ping", "content_block_start", "content_block_delta", "content_block_stop",

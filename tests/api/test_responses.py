@@ -5,7 +5,7 @@ import json
 import openai
 import pytest
 
-from tests.api.calls import assert_openai_error, call, events, make_app, post
+from tests.api.calls import assert_openai_error, call, make_app, post
 from tests.api.fake_engine import FakeEngine
 from tests.api.live import live
 
@@ -203,7 +203,9 @@ def test_only_background_responses_can_be_cancelled(client, engine):
 
 
 def test_logprobs_come_where_include_asks_for_them(client, engine):
-    answer = client.responses.create(model="tiny", input="hi", include=["message.output_text.logprobs"], top_logprobs=2, max_output_tokens=3)
+    answer = client.responses.create(
+        model="tiny", input="hi", include=["message.output_text.logprobs"], top_logprobs=2, max_output_tokens=3
+    )
     logprobs = answer.output[0].content[0].logprobs
     assert len(logprobs) == 3 and len(logprobs[0].top_logprobs) == 2
 
@@ -230,9 +232,9 @@ REFUSED = [
     ({"truncation": "auto"}, "unsupported_parameter", "truncation"),
     ({"conversation": "c"}, "unsupported_parameter", "conversation"),
     ({"max_tool_calls": 3}, "unsupported_parameter", "max_tool_calls"),
-    ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}, ..., "text.format"),
+    ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}, "unsupported_value", "text.format"),
     ({"text": {"format": {"type": "json_object"}}}, "unsupported_value", "text.format"),
-    ({"text": {"verbosity": "low"}}, "unsupported_value", "text.verbosity"),
+    ({"text": {"verbosity": "low"}}, "invalid_value", "text.verbosity"),
     ({"include": ["file_search_call.results"]}, "unsupported_value", "include"),
     ({"tools": [{"type": "web_search"}]}, "invalid_value", "tools[0].type"),
     ({"tools": [WEATHER | {"strict": True}]}, "unsupported_value", "tools[0].strict"),
@@ -265,8 +267,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(fields, code, param):
     response = post(make_app(), URL, ASK | fields)
     error = assert_openai_error(response)
     assert response.status_code == 400
-    assert error["param"] == param, error
-    assert code in (..., error["code"]), error
+    assert (error["code"], error["param"]) == (code, param), error["message"]
 
 
 def test_a_response_that_is_not_there_is_404():
@@ -289,9 +290,3 @@ def test_reasoning_effort_reaches_the_template(client, engine):
     engine.says = ["Hm.</think>Yes."]
     assert client.responses.create(model="tiny", input="hi", reasoning={"effort": "low"}).output_text == "Yes."
     assert prompt(engine).endswith("<think>\n")
-
-
-def test_events_of_a_stream_by_hand():
-    parsed = [json.loads(line.removeprefix("data: ")) for line in post(make_app(), URL, ASK | {"stream": True}).text.split("\n") if line[:4] == "data"]
-    assert parsed[-1]["response"]["status"] == "completed"
-    assert events(post(make_app(), URL, ASK | {"stream": True})) == []  # every block begins with its event's name

@@ -8,6 +8,9 @@ from starlette.routing import Route
 
 from octavo.config.schema import ServerConfig
 from octavo.server import status
+from octavo.server.anthropic import endpoints as anthropic
+from octavo.server.anthropic.schemas import CountTokensRequest, MessagesRequest
+from octavo.server.auth import credentials
 from octavo.server.endpoint import Endpoint, Handler
 from octavo.server.openai import tokens
 from octavo.server.openai.chat import create_chat_completion
@@ -16,11 +19,20 @@ from octavo.server.openai.invocations import invoke
 from octavo.server.openai.models import list_models, retrieve_model
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeTextRequest
 from octavo.server.openapi import describe_page, describe_schema
+from octavo.server.responses import endpoints as responses
+from octavo.server.responses.schemas import ResponsesRequest
 from octavo.server.state import ServerState
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/v1/chat/completions", "POST", "key", create_chat_completion, "Answer a conversation", (ChatRequest,)),
     Endpoint("/v1/completions", "POST", "key", create_completion, "Continue up to 32 texts", (CompletionRequest,)),
+    Endpoint("/v1/responses", "POST", "key", responses.create_response, "Answer items, and keep the answer", (ResponsesRequest,)),
+    Endpoint("/v1/responses/{response_id}", "GET", "key", responses.retrieve_response, "A stored response"),
+    Endpoint("/v1/responses/{response_id}", "DELETE", "key", responses.delete_response, "Forget a stored response"),
+    Endpoint("/v1/responses/{response_id}/cancel", "POST", "key", responses.cancel_response, "Refused: nothing runs in the background"),
+    Endpoint("/v1/responses/{response_id}/input_items", "GET", "key", responses.list_input_items, "What a stored response answers"),
+    Endpoint("/v1/messages", "POST", "key", anthropic.create_message, "Answer a conversation, in Anthropic's shape", (MessagesRequest,)),
+    Endpoint("/v1/messages/count_tokens", "POST", "key", anthropic.count_tokens, "How many tokens its prompt has", (CountTokensRequest,)),
     Endpoint("/v1/models", "GET", "key", list_models, "The names under which the model is served"),
     Endpoint("/v1/models/{model:path}", "GET", "key", retrieve_model, "One of those names"),
     Endpoint(
@@ -61,7 +73,7 @@ def _guarded(endpoint: Endpoint) -> Handler:
     async def handle(request: Request) -> Response:
         if endpoint.access == "key":
             state: ServerState = request.app.state.server
-            request.state.cache_salt = state.keys.tenant_salt(request.headers.getlist("authorization"))
+            request.state.cache_salt = state.keys.tenant_salt(credentials(request.headers))
         return await endpoint.handler(request)
 
     return handle

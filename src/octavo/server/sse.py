@@ -1,7 +1,7 @@
-"""Server-sent events: `data: {json}` and an empty line for each event, `data: [DONE]` last.
+"""Server-sent events, in the framing of one API: for OpenAI's chat `data: {json}` for each event and `data: [DONE]` last.
 
 Nothing is sent until the first event is there, so that what fails before it is answered with its own status. After
-that an error is one event, and the stream then closes without [DONE]. While nothing is to be said a comment keeps
+that an error is one event, and the last one. While nothing is to be said a comment keeps
 proxies from closing the connection. A client that does not read is dropped after WRITE_TIMEOUT_S.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -29,11 +30,30 @@ _START = {"type": "http.response.start", "status": 200}
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
 
 
+@dataclass(frozen=True)
+class Framing:
+    """`is_named`: each event has its `type` as its name. `last` ends a stream that is whole. `error` is the event of a failure."""
+
+    is_named: bool
+    last: bytes
+    error: Callable[[OctavoError], dict[str, Any]]
+
+    def frame(self, event: dict[str, Any]) -> bytes:
+        data = b"data: %b\n\n" % orjson.dumps(event)
+        return b"event: %b\n%b" % (event["type"].encode(), data) if self.is_named else data
+
+
+CHUNKS = Framing(is_named=False, last=b"data: [DONE]\n\n", error=error_object)
+
+
 class EventStream(Response):
     """An ASGI answer that streams `events`; closes them when the client goes away."""
 
-    def __init__(self, events: AsyncGenerator[dict[str, Any], None], headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, events: AsyncGenerator[dict[str, Any], None], headers: Mapping[str, str] | None = None, framing: Framing = CHUNKS
+    ) -> None:
         self._events = events
+        self._framing = framing
         self._more_headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         self._num_sent = 0
         self.background = None
@@ -63,17 +83,17 @@ class EventStream(Response):
         try:
             event = await first
             while event is not None:
-                await self._send(send, b"data: %b\n\n" % orjson.dumps(event), more=True)
+                await self._send(send, self._framing.frame(event), more=True)
                 event = await anext(events, None)
         except OctavoError as error:
-            await self._send(send, b"data: %b\n\n" % orjson.dumps(error_object(error)), more=False)
+            await self._send(send, self._framing.frame(self._framing.error(error)), more=False)
         except Exception as error:
             if isinstance(error, ClientDisconnected):
                 raise
             _log.exception("a stream failed")
-            await self._send(send, b"data: %b\n\n" % orjson.dumps(error_object(internal_error())), more=False)
+            await self._send(send, self._framing.frame(self._framing.error(internal_error())), more=False)
         else:
-            await self._send(send, b"data: [DONE]\n\n", more=False)
+            await self._send(send, self._framing.last, more=False)
 
     async def _send(self, send: Send, data: bytes, *, more: bool) -> None:
         self._num_sent += 1

@@ -39,6 +39,9 @@ class Transcript:
 
     def in_terms_of_field(self, error: RequestError) -> RequestError:
         """Return an error about messages as one about the items that they came from."""
+        if (error.param or "").startswith("tools["):  # there the function stands in the tool itself
+            error.param = (error.param or "").replace(".function", "", 1)
+            error.message = error.message.replace(".function", "", 1)
         place = _PLACE.match(error.param or "")
         if place is None:
             if error.param in ("messages", "prompt"):

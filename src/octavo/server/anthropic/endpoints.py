@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequest, RequestError
+from octavo.server.answers import AnswerPart
 from octavo.server.anthropic.blocks import to_transcript
 from octavo.server.anthropic.errors import anthropic_error
 from octavo.server.anthropic.events import Event, MessageWriter
 from octavo.server.anthropic.schemas import CountTokensRequest, MessagesRequest
-from octavo.server.answers import AnswerPart
 from octavo.server.body import read_json_object
 from octavo.server.disconnect import until_disconnect
 from octavo.server.errors import JSONResponse
@@ -97,7 +97,7 @@ def _as_chat_tool(tool: Any, where: str) -> dict[str, Any]:
         raise InvalidRequest(f"{where} must be an object", code="invalid_type", param=where)
     if tool.get("type", "custom") not in (None, "custom"):
         raise InvalidRequest(f"{where}.type: this server has no tools of its own", code="unsupported_value", param=f"{where}.type")
-    function = {name: value for name, value in tool.items() if name not in ("type", "cache_control", "input_schema", "eager_input_streaming")}
+    function = {name: value for name, value in tool.items() if name not in ("type", "cache_control", "input_schema")}
     return {"type": "function", "function": function | {"parameters": tool.get("input_schema")}}
 
 
@@ -121,7 +121,7 @@ def _effort(state: ServerState, body: CountTokensRequest) -> str | None:
     if body.thinking.type == "disabled":
         return "none" if has_switch else effort
     if not (has_switch or "reasoning_effort" in variables or state.answer_format.thinking is not None):
-        raise InvalidRequest("this model does not think before it answers; leave thinking out", code="unsupported_parameter", param="thinking")
+        raise InvalidRequest("this model does not think; leave thinking out", code="unsupported_parameter", param="thinking")
     return effort or ("medium" if has_switch else None)
 
 

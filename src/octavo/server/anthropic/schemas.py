@@ -10,13 +10,22 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, WithJsonSchema
 
 from octavo.params import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS
-from octavo.server.openai.schemas import MAX_MESSAGES, MAX_NAME_CHARS, MAX_TOKENS, Body, Refused, Strict
+from octavo.server.openai.messages_schema import FUNCTION_FIELDS, MAX_MESSAGES, tools_schema
+from octavo.server.openai.schemas import MAX_NAME_CHARS, MAX_SALT_CHARS, Body, Refused, Strict
+from octavo.server.openai.values import MAX_TEMPLATE_KWARGS, MAX_TOKENS
 from octavo.text.tools import MAX_TOOLS
 
 MAX_BLOCKS = 1024
 
 _OBJECTS = {"type": "array", "items": {"type": "object", "maxProperties": 32}}
 _SYSTEM_SCHEMA = {"anyOf": [{"type": "string", "maxLength": 8 << 20}, _OBJECTS | {"maxItems": MAX_BLOCKS}]}
+_TOOL_FIELDS = {
+    "type": {"enum": ["custom", None]},
+    "name": FUNCTION_FIELDS["name"],
+    "description": FUNCTION_FIELDS["description"],
+    "input_schema": FUNCTION_FIELDS["parameters"],
+}
+_TOOLS_SCHEMA = {"anyOf": [tools_schema(_TOOL_FIELDS, ["name", "input_schema"]), {"type": "null"}]}
 
 
 class CacheControl(Strict):
@@ -57,12 +66,12 @@ class CountTokensRequest(Body):
         min_length=1, max_length=MAX_MESSAGES
     )
     system: Annotated[Any, WithJsonSchema(_SYSTEM_SCHEMA)] = None
-    tools: list[Any] | None = Field(None, max_length=MAX_TOOLS)
+    tools: Annotated[list[Any] | None, WithJsonSchema(_TOOLS_SCHEMA)] = Field(None, max_length=MAX_TOOLS)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
-    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=16)
+    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=MAX_TEMPLATE_KWARGS)
 
 
 class MessagesRequest(CountTokensRequest):
@@ -84,4 +93,4 @@ class MessagesRequest(CountTokensRequest):
     top_p: float | None = Field(None, gt=0.0, le=1.0, allow_inf_nan=False)
     top_k: int | None = Field(None, ge=-1, le=MAX_TOKENS)
     metadata: Metadata | None = None
-    cache_salt: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[^@/\\\x00]*$")
+    cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT_CHARS, pattern=r"^[^@/\\\x00]*$")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from octavo.server.anthropic.schemas import MessagesRequest
 from octavo.server.openai.schemas import (
     Body,
     ChatRequest,
@@ -14,6 +15,7 @@ from octavo.server.openai.schemas import (
     TokenizeChatRequest,
     TokenizeTextRequest,
 )
+from octavo.server.responses.schemas import ResponsesRequest
 
 COLUMNS: dict[str, type[Body]] = {
     "chat": ChatRequest,
@@ -21,6 +23,8 @@ COLUMNS: dict[str, type[Body]] = {
     "tokenize (text)": TokenizeTextRequest,
     "tokenize (chat)": TokenizeChatRequest,
     "detokenize": DetokenizeRequest,
+    "responses": ResponsesRequest,
+    "messages": MessagesRequest,
 }
 _LIMITS = {"maxLength": "{:,} characters", "maxItems": "{:,} items", "maxProperties": "{:,} entries"}
 

@@ -63,32 +63,21 @@ MESSAGES_SCHEMA: dict[str, Any] = {
     },
 }
 
+FUNCTION_FIELDS: dict[str, Any] = {
+    "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$", "maxLength": 64},
+    "description": {"type": "string", "maxLength": MAX_DESCRIPTION_CHARS},
+    "parameters": {"type": "object", "maxProperties": 64},
+}
+
+
+def tools_schema(fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """Return the schema of an array of tools that have these fields."""
+    tool = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+    return {"type": "array", "minItems": 1, "maxItems": MAX_TOOLS, "items": tool}
+
+
+_FUNCTION = {"type": "object", "properties": FUNCTION_FIELDS, "required": ["name"], "additionalProperties": False}
 TOOLS_SCHEMA: dict[str, Any] = {
-    "anyOf": [
-        {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_TOOLS,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "type": {"const": "function"},
-                    "function": {
-                        "type": "object",
-                        "properties": {
-                            "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$", "maxLength": 64},
-                            "description": {"type": "string", "maxLength": MAX_DESCRIPTION_CHARS},
-                            "parameters": {"type": "object", "maxProperties": 64},
-                        },
-                        "required": ["name"],
-                        "additionalProperties": False,
-                    },
-                },
-                "required": ["type", "function"],
-                "additionalProperties": False,
-            },
-        },
-        {"type": "null"},
-    ]
+    "anyOf": [tools_schema({"type": {"const": "function"}, "function": _FUNCTION}, ["type", "function"]), {"type": "null"}]
 }
 TOOL_CHOICE_SCHEMA: dict[str, Any] = {"enum": ["none", "auto", None]}

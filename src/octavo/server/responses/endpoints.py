@@ -52,7 +52,9 @@ async def create_response(request: Request) -> Response:
         turn = await open_turn(request, _as_chat(body, transcript), response_id)
     except RequestError as error:
         raise transcript.in_terms_of_field(error) from None
-    writer = ResponseWriter(_empty_response(body, response_id), with_logprobs="message.output_text.logprobs" in body.include)
+    is_stored = body.store is not False and state.responses.is_open
+    response = _empty_response(body, response_id, is_stored=is_stored)
+    writer = ResponseWriter(response, with_logprobs="message.output_text.logprobs" in body.include)
     events = _events(request, body, turn, writer, earlier)
     headers = ignored_fields_header(ignored)
     if body.stream:
@@ -64,7 +66,7 @@ async def create_response(request: Request) -> Response:
 async def retrieve_response(request: Request) -> Response:
     unknown = next((name for name in request.query_params if name not in ("include", "include[]", "stream")), None)
     if unknown is not None or request.query_params.get("stream", "false") != "false":
-        raise InvalidRequest("a stored response is given whole; leave stream and its fields out", code="unsupported_parameter", param="stream")
+        raise InvalidRequest("a stored response is given whole; leave stream out", code="unsupported_parameter", param="stream")
     return JSONResponse(_stored(request).response)
 
 
@@ -175,7 +177,7 @@ def _as_chat_choice(choice: Any) -> Any:
     return {"type": "function", "function": {name: value for name, value in choice.items() if name != "type"}}
 
 
-def _empty_response(body: ResponsesRequest, response_id: str) -> dict[str, Any]:
+def _empty_response(body: ResponsesRequest, response_id: str, *, is_stored: bool) -> dict[str, Any]:
     """Return the response before there is any output: what was asked, and what stands for what was not."""
     asked = body.model_dump(exclude=set(NOT_STREAMED_FIELDS))
     return asked | {
@@ -191,7 +193,7 @@ def _empty_response(body: ResponsesRequest, response_id: str) -> dict[str, Any]:
         "output": [],
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": body.store is not False,
+        "store": is_stored,
         "text": {"format": {"type": "text"}},
         "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
         "tools": body.tools or [],
@@ -215,11 +217,10 @@ async def _events(
                 yield event
     is_whole = last is not None and last.finish_reason != "length"
     events = writer.end(turn.usage, is_whole=is_whole, completed_at=int(time.time()))
-    state: ServerState = request.app.state.server
-    if body.store is not False and state.responses.is_open:  # before the client hears of the end, and asks for it
+    if writer.response["store"]:  # before the client hears of the end, and asks for it
         given = [_with_id(item) for item in body.input]
         conversation = [*earlier, *given, *writer.response["output"]]
-        state.responses.put(request.state.cache_salt, StoredResponse(writer.response, given, conversation))
+        request.app.state.server.responses.put(request.state.cache_salt, StoredResponse(writer.response, given, conversation))
     for event in events:
         yield event
 

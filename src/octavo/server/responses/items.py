@@ -22,6 +22,7 @@ _FIELDS = {
     "reasoning": frozenset({"type", "id", "summary", "content", "encrypted_content", "status"}),
 }
 
+
 def to_transcript(instructions: str | None, earlier: list[Item], given: list[Item]) -> Transcript:
     """Return instructions, the items of earlier responses and those of this request as messages. Raises InvalidRequest."""
     transcript = Transcript("input")
@@ -42,7 +43,9 @@ def _add(transcript: Transcript, item: object, origin: int | None, where: str) -
     known = _FIELDS.get(kind) if isinstance(kind, str) else None
     if known is None:
         raise InvalidRequest(
-            f"{where}.type must be message, function_call, function_call_output or reasoning", code="unsupported_value", param=f"{where}.type"
+            f"{where}.type must be one of {', '.join(_FIELDS)}",
+            code="unsupported_value",
+            param=f"{where}.type",
         )
     unknown = next((name for name in item if name not in known), None)
     if unknown is not None:

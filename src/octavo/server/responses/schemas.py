@@ -7,17 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from octavo.server.openai.schemas import (
-    MAX_METADATA,
-    MAX_NAME_CHARS,
-    MAX_TOKENS,
-    Body,
-    ReasoningEffort,
-    Refused,
-    Strict,
-)
 from octavo.params import MAX_LOGPROBS
 from octavo.server.openai import values
+from octavo.server.openai.messages_schema import FUNCTION_FIELDS, TOOL_CHOICE_SCHEMA, tools_schema
+from octavo.server.openai.schemas import MAX_NAME_CHARS, MAX_SALT_CHARS, Body, ReasoningEffort, Refused, Strict
+from octavo.server.openai.values import MAX_METADATA, MAX_TEMPLATE_KWARGS, MAX_TOKENS
 from octavo.server.responses.items import MAX_ITEMS
 from octavo.text.tools import MAX_TOOLS
 
@@ -31,6 +25,7 @@ _INPUT_SCHEMA = {
         {"type": "array", "items": {"type": "object", "maxProperties": 16}, "minItems": 1, "maxItems": MAX_ITEMS},
     ]
 }
+_TOOLS_SCHEMA = {"anyOf": [tools_schema({"type": {"const": "function"}} | FUNCTION_FIELDS, ["type", "name"]), {"type": "null"}]}
 _INCLUDE_SCHEMA = {"type": "array", "items": {"type": "string", "enum": list(_INCLUDABLE)}, "maxItems": 16}
 
 
@@ -64,12 +59,8 @@ class Reasoning(Strict):
     summary: Literal["auto"] | None = None
 
 
-class TextFormat(Strict):
-    type: Literal["text"]
-
-
 class TextConfig(Strict):
-    format: TextFormat | None = None
+    format: Annotated[None, BeforeValidator(values.read_response_format), WithJsonSchema(values.RESPONSE_FORMAT_SCHEMA)] = None
     verbosity: Literal["medium"] | None = None
 
 
@@ -99,8 +90,8 @@ class ResponsesRequest(Body):
     stream: bool | None = None
     stream_options: ResponsesStreamOptions | None = None
 
-    tools: list[Any] | None = Field(None, max_length=MAX_TOOLS)
-    tool_choice: Any = None
+    tools: Annotated[list[Any] | None, WithJsonSchema(_TOOLS_SCHEMA)] = Field(None, max_length=MAX_TOOLS)
+    tool_choice: Annotated[Any, WithJsonSchema(TOOL_CHOICE_SCHEMA)] = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextConfig | None = None
@@ -114,9 +105,9 @@ class ResponsesRequest(Body):
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     ignore_eos: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
-    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=16)
+    chat_template_kwargs: dict[str, Any] | None = Field(None, max_length=MAX_TEMPLATE_KWARGS)
 
-    cache_salt: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[^@/\\\x00]*$")
+    cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT_CHARS, pattern=r"^[^@/\\\x00]*$")
     metadata: Annotated[
         dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None, BeforeValidator(values.read_metadata)
     ] = Field(None, max_length=MAX_METADATA)

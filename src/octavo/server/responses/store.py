@@ -48,7 +48,7 @@ class ResponseStore:
             self.delete(fullest, next(iter(self._shelves[fullest])))
 
     def get(self, tenant: str, response_id: str) -> StoredResponse | None:
-        found = self._shelves.get(tenant, {}).get(response_id)
+        found = self._shelves.get(tenant, OrderedDict()).get(response_id)
         return None if found is None else found[0]
 
     def delete(self, tenant: str, response_id: str) -> bool:
