@@ -184,6 +184,18 @@ def test_reasoning_streams(thinker):
     assert usage["usage"]["completion_tokens_details"] == {"reasoning_tokens": 4}
 
 
+@pytest.mark.parametrize("interval", [1, 2, 3, 50])
+def test_a_stream_interval_loses_no_reasoning_and_no_call(engine, interval):
+    engine.says = [*THOUGHT[:-1], *CALL]
+    app = make_app(engine, reasoning_parser="qwen3")
+    message, reasons = fold(events(post(app, URL, ASK | {"stream": True, "stream_interval": interval}))[:-1])
+    assert (message["reasoning"], without_ids(message), reasons) == (
+        "Hm.",
+        [{"name": "get_weather", "arguments": '{"city": "Paris {1}"}'}],
+        ["tool_calls"],
+    )
+
+
 def test_reasoning_is_left_out_when_not_wanted_and_counted_all_the_same(thinker):
     answer = post(thinker, URL, CHAT | {"max_tokens": 9, "include_reasoning": False}).json()
     assert answer["choices"][0]["message"] == {"role": "assistant", "content": "Yes.", "refusal": None}
