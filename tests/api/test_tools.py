@@ -188,7 +188,11 @@ def test_reasoning_streams(thinker):
 def test_a_stream_interval_loses_no_reasoning_and_no_call(engine, interval):
     engine.says = [*THOUGHT[:-1], *CALL]
     app = make_app(engine, reasoning_parser="qwen3")
-    message, reasons = fold(events(post(app, URL, ASK | {"stream": True, "stream_interval": interval}))[:-1])
+    body = ASK | {"stream": True, "stream_interval": interval, "stream_options": {"include_usage": True}}
+    *chunks, _ = events(post(app, URL, body))
+    message, reasons = fold(chunks)
+    assert chunks[-1]["usage"]["completion_tokens_details"] == {"reasoning_tokens": 4}
+    assert interval == 1 or len(chunks) < 3 + len(engine.says) / interval + 3
     assert (message["reasoning"], without_ids(message), reasons) == (
         "Hm.",
         [{"name": "get_weather", "arguments": '{"city": "Paris {1}"}'}],

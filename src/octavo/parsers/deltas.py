@@ -38,6 +38,22 @@ class CallArguments:
 Delta = Content | Reasoning | CallBegin | CallArguments
 
 
+def joined_deltas(deltas: list[Delta]) -> list[Delta]:
+    """Return the same deltas, neighbours that go on with each other made one."""
+    joined: list[Delta] = []
+    for delta in deltas:
+        match joined[-1] if joined else None, delta:
+            case (Content(before), Content(text)):
+                joined[-1] = Content(before + text)
+            case (Reasoning(before), Reasoning(text)):
+                joined[-1] = Reasoning(before + text)
+            case (CallArguments(index, before), CallArguments(same, text)) if index == same:
+                joined[-1] = CallArguments(index, before + text)
+            case _:
+                joined.append(delta)
+    return joined
+
+
 class OutputParser(Protocol):
     """Text in, deltas out. Raises nothing, whatever the text; how it is cut into pieces changes nothing but the deltas' cuts."""
 

@@ -9,13 +9,14 @@ import secrets
 import string
 from collections.abc import AsyncGenerator, Container, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from octavo.client.outputs import RequestOutput
 from octavo.parsers.calls import Grammar, JsonSchema, ToolCallParser, ToolSet
-from octavo.parsers.deltas import Content, Delta, Reasoning
+from octavo.parsers.deltas import Content, Delta, Reasoning, joined_deltas
 from octavo.parsers.reasoning import ReasoningParser, Thinking
+from octavo.server.openai.events import joined_events, paced
 from octavo.server.openai.generation import Events, Usage
 from octavo.text.tokenizer import Tokenizer
 
@@ -122,6 +123,18 @@ async def read_answers(events: Events, reading: Reading, usage: Usage, num_choic
             unfinished -= part.finish_reason is not None
             if not unfinished:
                 return
+
+
+async def paced_parts(parts: Parts, interval: int) -> Parts:
+    """Yield the same parts, those of a choice joined until they bring `interval` tokens."""
+    numbered = ((part.index, part) async for part in parts)
+    async with aclosing(parts), aclosing(paced(numbered, interval, _joined_parts, lambda part: part.event)) as joined:
+        async for _, part in joined:
+            yield part
+
+
+def _joined_parts(first: AnswerPart, then: AnswerPart) -> AnswerPart:
+    return replace(then, deltas=joined_deltas(first.deltas + then.deltas), event=joined_events(first.event, then.event))
 
 
 def begins_thinking(thinking: Thinking | None, tokenizer: Tokenizer, prompt_token_ids: list[int], continued: str | None) -> bool:

@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from octavo.errors import InvalidRequest
 from octavo.params import SamplingParams
-from octavo.server.answers import Parts, Reading, begins_thinking, read_answers
-from octavo.server.openai.events import paced_events
+from octavo.server.answers import Parts, Reading, begins_thinking, paced_parts, read_answers
+from octavo.server.openai.events import salted_events
 from octavo.server.openai.generation import Prompt, Usage
 from octavo.server.openai.models import check_model
 from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params, truncated
@@ -48,8 +48,8 @@ async def open_turn(request: Request, body: ChatRequest, name: str) -> Turn:
         params = msgspec.structs.replace(params, skip_special_tokens=False)
     prompt = Prompt(token_ids, params, _echo(body))
     usage = Usage([prompt])
-    events = paced_events(request, body, [prompt], name)
-    return Turn(prompt, read_answers(events, reading, usage, params.n), usage)
+    parts = read_answers(salted_events(request, body, [prompt], name), reading, usage, params.n)
+    return Turn(prompt, parts if body.stream_interval in (None, 1) else paced_parts(parts, body.stream_interval), usage)
 
 
 async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:

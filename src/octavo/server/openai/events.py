@@ -3,7 +3,7 @@ and the last event of a choice are never kept waiting."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -17,34 +17,40 @@ from octavo.server.openai.schemas import RequestBody
 T = TypeVar("T")
 
 
-def paced_events(request: Request, body: RequestBody, prompts: Sequence[Prompt], name: str) -> Events:
-    """Return the events of all prompts under the request id `name`, paced and salted as the body says. Raises as generate() does.
+def salted_events(request: Request, body: RequestBody, prompts: Sequence[Prompt], name: str) -> Events:
+    """Return the events of all prompts under the request id `name`, salted as the body says. Raises as generate() does.
 
     The prefix cache's salt is the tenant's, which nobody can leave, with the request's own behind it.
     """
     tenant = request.state.cache_salt
     salt = tenant if body.cache_salt is None else f"{tenant}\0{body.cache_salt}"  # neither holds a NUL
-    events = generate(request.app.state.server, prompts, request_id=name, cache_salt=salt, arrival_s=request.state.arrival_s)
-    return paced(events, body.stream_interval or 1)
+    return generate(request.app.state.server, prompts, request_id=name, cache_salt=salt, arrival_s=request.state.arrival_s)
 
 
-async def paced(events: Events, interval: int) -> Events:
-    """Yield the same events, but those of a choice joined until they bring `interval` tokens."""
-    held: dict[int, RequestOutput] = {}
+def paced_events(request: Request, body: RequestBody, prompts: Sequence[Prompt], name: str) -> Events:
+    """Return the same events, those of a choice joined until they bring `stream_interval` tokens."""
+    return paced(salted_events(request, body, prompts, name), body.stream_interval or 1, joined_events, lambda event: event)
+
+
+async def paced(
+    pieces: AsyncGenerator[tuple[int, T], None], interval: int, join: Callable[[T, T], T], event_of: Callable[[T], RequestOutput]
+) -> AsyncGenerator[tuple[int, T], None]:
+    """Yield the same (choice, piece), but those of a choice joined until they bring `interval` tokens."""
+    held: dict[int, T] = {}
     begun: set[int] = set()
-    async with aclosing(events):
-        async for choice, event in events:
-            joined = _joined(held.pop(choice), event) if choice in held else event
-            is_due = choice not in begun or len(joined.token_ids) >= interval or joined.finish_reason is not None
-            if is_due:
-                if joined.token_ids:
+    async with aclosing(pieces):
+        async for choice, piece in pieces:
+            joined = join(held.pop(choice), piece) if choice in held else piece
+            event = event_of(joined)
+            if choice not in begun or len(event.token_ids) >= interval or event.finish_reason is not None:
+                if event.token_ids:
                     begun.add(choice)
                 yield choice, joined
             else:
                 held[choice] = joined
 
 
-def _joined(first: RequestOutput, then: RequestOutput) -> RequestOutput:
+def joined_events(first: RequestOutput, then: RequestOutput) -> RequestOutput:
     return replace(
         then,
         text=first.text + then.text,
