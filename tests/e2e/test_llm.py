@@ -43,6 +43,14 @@ def test_what_are_no_parameters_is_refused(llm, params):
     assert raised.value.param == "sampling_params"
 
 
+def test_tools_are_checked_and_refused_where_the_template_takes_none(llm):
+    messages = [{"role": "user", "content": "hi"}]
+    for name, param in (("f", "tools"), ("a b", "tools[0].function.name")):
+        with pytest.raises(InvalidRequest) as raised:
+            llm.chat(messages, PARAMS, tools=[{"type": "function", "function": {"name": name}}])
+        assert raised.value.param == param
+
+
 @pytest.mark.parametrize(("name", "value"), [("max_model_len", "8k"), ("enforce_eager", "no"), ("max_num_seqs", 1.5), ("modle", "x")])
 def test_a_setting_of_a_wrong_type_or_name_is_refused_by_name(name, value):
     with pytest.raises(ConfigError, match=name):

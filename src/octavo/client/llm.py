@@ -22,6 +22,7 @@ from octavo.loaders.store import resolve_model
 from octavo.messages.wire import GenerateRequest
 from octavo.params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
+from octavo.text.tools import validate_tools
 
 Prompt = str | Sequence[int]
 Message = dict[str, Any]
@@ -96,19 +97,25 @@ class LLM:
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        tools: list[dict[str, Any]] | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
         use_tqdm: bool = True,
     ) -> list[Answer]:
-        """Return one Answer a conversation (one conversation, or a list of them). Raises as generate does."""
+        """Return one Answer a conversation (one conversation, or a list of them). Raises as generate does.
+
+        The model is told of `tools`, in OpenAI's shape; calls of them stand in the answer's text as it writes them.
+        """
         template = self._front.chat
         if template is None:
             raise InvalidRequest("the model has no chat template; use generate(), or give LLM a chat_template file", param="messages")
+        offered = validate_tools(tools) if tools else None
         conversations = [messages] if messages and isinstance(messages[0], dict) else messages
         token_ids = [
             template.render(
                 list(conversation),
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
+                tools=offered,
                 template_kwargs=chat_template_kwargs,
             )
             for conversation in conversations
