@@ -255,6 +255,13 @@ FIELDS = [
         "schema_too_complex",
         "tools[0].function.parameters",
     ),
+    (
+        "B150-many",
+        chat(tools=[tool(name=f"f{i}", parameters={"description": "x" * 10_000}) for i in range(128)]),
+        400,
+        "schema_too_complex",
+        "tools",
+    ),
     *[(f"tools-{value!r}", chat(tools=value), 400, "invalid_type", "tools") for value in (1, "a", {})],
     *[(f"tools-{value!r}", chat(tools=[value]), 400, "invalid_type", "tools[0]") for value in (1, "a", [], None)],
     ("tools-kind", chat(tools=[{"type": "web_search"}]), 400, "invalid_value", "tools[0].type"),

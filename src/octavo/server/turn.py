@@ -40,8 +40,7 @@ async def open_turn(request: Request, body: ChatRequest, name: str) -> Turn:
     engine = state.admit()
     check_model(engine, body.model)
     check_combinations(body)
-    tools = _offered_tools(state, body)
-    token_ids = await state.in_text_pool(_prompt_token_ids, engine, body, tools)
+    tools, token_ids = await state.in_text_pool(_read_prompt, state, engine, body)
     reading = _reading(state, engine, body, tools, token_ids)
     params = _params(body, engine, len(token_ids))
     if reading.looks_for_any(engine.tokenizer.control_tokens):
@@ -57,7 +56,8 @@ async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:
     state: ServerState = request.app.state.server
     engine = state.engine
     check_model(engine, body.model)
-    return len(await state.in_text_pool(_prompt_token_ids, engine, body, _offered_tools(state, body)))
+    _, token_ids = await state.in_text_pool(_read_prompt, state, engine, body)
+    return len(token_ids)
 
 
 def check_combinations(body: ChatRequest) -> None:
@@ -67,8 +67,14 @@ def check_combinations(body: ChatRequest) -> None:
         raise InvalidRequest("top_logprobs needs logprobs true", param="top_logprobs")
 
 
+def _read_prompt(state: ServerState, engine: Engine, body: ChatRequest) -> tuple[list[Tool], list[int]]:
+    """Return the tools that are offered, and the prompt. Runs off the event loop, for both may be long."""
+    tools = _offered_tools(state, body)
+    return tools, _prompt_token_ids(engine, body, tools)
+
+
 def _prompt_token_ids(engine: Engine, body: ChatRequest, tools: list[Tool]) -> list[int]:
-    """Return the prompt, truncated if that is asked for. Runs off the event loop."""
+    """Return the prompt, truncated if that is asked for."""
     is_whole = body.truncate_prompt_tokens is None
     kwargs = _template_kwargs(engine.chat.variables, body) if engine.chat is not None else {}
     token_ids = render(

@@ -19,6 +19,7 @@ MAX_TOOLS = 128
 MAX_DESCRIPTION_CHARS = 32_768
 MAX_SCHEMA_BYTES = 131_072
 MAX_SCHEMA_DEPTH = 32
+MAX_SCHEMAS_BYTES = 1 << 20  # of all tools together
 MAX_PATTERN_CHARS = 4096
 
 Tool = dict[str, Any]
@@ -38,7 +39,15 @@ def validate_tools(tools: object) -> list[Tool]:
         raise InvalidRequest("tools is an empty array; leave it out", code="empty_array", param="tools")
     if len(tools) > MAX_TOOLS:
         raise InvalidRequest(f"tools has {len(tools):,} items; the limit is {MAX_TOOLS}", code="array_above_max_length", param="tools")
-    clean = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
+    clean = []
+    budget = MAX_SCHEMAS_BYTES
+    for i, tool in enumerate(tools):
+        clean.append(_tool(tool, f"tools[{i}]"))
+        budget -= len(orjson.dumps(clean[-1]["function"].get("parameters")))
+        if budget < 0:
+            raise InvalidRequest(
+                f"the parameters of tools take more than {MAX_SCHEMAS_BYTES:,} bytes", code="schema_too_complex", param="tools"
+            )
     names = [tool["function"]["name"] for tool in clean]
     for i, name in enumerate(names):
         if name in names[:i]:

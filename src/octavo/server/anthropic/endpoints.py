@@ -37,7 +37,7 @@ async def create_message(request: Request) -> Response:
     state.admit()
     raw = await read_json_object(request, state.config.max_body_bytes)
     body, ignored = parse_body(MessagesRequest, raw, ignore_unknown=state.config.ignore_unknown_fields)
-    transcript = to_transcript(body.system, body.messages)
+    transcript = await state.in_text_pool(to_transcript, body.system, body.messages)
     message_id = f"msg_{request.state.request_id}"
     try:
         turn = await open_turn(request, _as_chat(state, body, transcript), message_id)
@@ -56,7 +56,7 @@ async def count_tokens(request: Request) -> Response:
     state: ServerState = request.app.state.server
     raw = await read_json_object(request, state.config.max_body_bytes)
     body, ignored = parse_body(CountTokensRequest, raw, ignore_unknown=state.config.ignore_unknown_fields)
-    transcript = to_transcript(body.system, body.messages)
+    transcript = await state.in_text_pool(to_transcript, body.system, body.messages)
     try:
         count = await count_prompt_tokens(request, _as_chat(state, body, transcript))
     except RequestError as error:

@@ -46,7 +46,7 @@ async def create_response(request: Request) -> Response:
     if body.store and not state.responses.is_open:
         raise InvalidRequest("this server stores no responses (--response-store-bytes 0); send store false", param="store")
     earlier = _earlier_items(request, body)
-    transcript = to_transcript(body.instructions, earlier, body.input)
+    transcript = await state.in_text_pool(to_transcript, body.instructions, earlier, body.input)
     response_id = new_id("resp")
     try:
         turn = await open_turn(request, _as_chat(body, transcript), response_id)
