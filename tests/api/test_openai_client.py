@@ -83,3 +83,42 @@ def test_a_failure_midway_raises_an_api_error(client, engine):
             client.chat.completions.create(model="tiny", messages=MESSAGES)
     finally:
         engine.fail_at = None
+
+
+def test_an_evaluation_gets_the_logprobs_of_its_text(server):
+    """Not strict: the client's type has no null for the first token, which OpenAI's own answers have."""
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="sk-test", max_retries=0) as client:
+        answer = client.completions.create(model="tiny", prompt="abc", max_tokens=1, logprobs=1, echo=True, temperature=0)
+    logprobs = answer.choices[0].logprobs
+    assert logprobs.token_logprobs == [None, -0.25, -0.25, -0.25]
+    assert logprobs.tokens == ["a", "b", "c", "c0"]
+    assert logprobs.top_logprobs[1] == {"b": -0.25, "b1": -1.0}
+
+
+def test_fields_beyond_openais_are_taken_and_given_back(client):
+    more = {"bad_words": ["x"], "return_token_ids": True, "prompt_logprobs": 0, "cache_salt": "s", "min_p": 0.1, "stream_interval": 2}
+    chat = client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=4, extra_body=more)
+    assert chat.choices[0].token_ids == [0, 1, 2, 3]
+    assert len(chat.prompt_logprobs) == len(chat.prompt_token_ids)
+    chunks = list(client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=4, stream=True, extra_body=more))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == ":0 one two three"
+
+
+def test_every_kind_of_refusal_raises_its_class(client, server, engine):
+    for fields, code in (({"max_tokens": 10**6}, "context_length_exceeded"), ({"extra_body": {"nonsense": 1}}, "unknown_parameter")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(model="tiny", messages=MESSAGES, **fields)
+        assert refused.value.code == code
+    with pytest.raises(openai.BadRequestError):
+        client.completions.create(model="tiny", prompt="a", suffix="b")
+    with pytest.raises(openai.PermissionDeniedError):
+        client.completions.create(model="tiny", prompt="a", extra_headers={"origin": "http://evil.example"})
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-4")
+    engine.last_error = "gone"
+    try:
+        with pytest.raises(openai.InternalServerError) as failed:
+            client.completions.create(model="tiny", prompt="a")
+        assert (failed.value.status_code, failed.value.code) == (503, "engine_unavailable")
+    finally:
+        engine.last_error = None

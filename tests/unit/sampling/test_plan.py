@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import InvalidRequest
 from octavo.params import SamplingParams
-from octavo.sampling.plan import SamplingRow, SeenTokens, build_sampling_batch
+from octavo.sampling.plan import GivenToken, SamplingRow, SeenTokens, build_sampling_batch
 
 VOCAB = 100
 
@@ -97,3 +97,32 @@ def test_seen_counts_kept_step_by_step_equal_those_counted_at_once(prompt, outpu
     counted = {token: output.count(token) for token in {*prompt, *output}}
     assert dict(zip(seen.ids.tolist(), seen.counts.tolist(), strict=True)) == counted
     assert len(seen.ids) == len(counted)
+
+
+def test_only_allowed_ids_may_be_drawn():
+    assert row(allowed_token_ids=(4, 7)).banned_ids.tolist() == [token for token in range(VOCAB) if token not in (4, 7)]
+
+
+def test_bans_of_every_kind_add_up():
+    state = row(bad_word_ids=((8,), (4, 5)), min_tokens=2)
+    assert sorted(state.banned_ids.tolist()) == [2, 8]
+    state.append(4)
+    assert sorted(state.banned_ids.tolist()) == [2, 5, 8]
+
+
+def test_dry_lowers_what_logit_bias_has_raised():
+    state = row(tokens=(1, 2, 3, 1, 2), num_prompt=3, dry_multiplier=2.0, dry_base=1.0, logit_bias={3: 5.0})
+    assert state.biases == {3: 3.0}
+
+
+@pytest.mark.parametrize("params", [{"logit_bias": {100: 1.0}}, {"allowed_token_ids": (100,)}, {"bad_word_ids": ((100,),)}])
+def test_an_id_beyond_the_vocabulary_is_refused_by_name(params):
+    with pytest.raises(InvalidRequest) as refused:
+        row(**params)
+    assert refused.value.param == next(iter(params))
+
+
+def test_a_given_token_stands_among_rows_that_draw():
+    batch = build_sampling_batch([row(logprobs=1), GivenToken(9, 4)])
+    assert batch.given.tolist() == [-1, 9]
+    assert batch.num_logprobs.tolist() == [1, 4]

@@ -40,7 +40,7 @@ def parse_body(schema: type[Shape], body: dict[str, Any], *, ignore_unknown: boo
     asked = dict(body)
     for name, refused in schema.refused.items():
         value = asked.pop(name, None)
-        if value is not None and not any(type(value) is type(neutral) and value == neutral for neutral in refused.neutral):
+        if value is not None and not any(_is_same(value, neutral) for neutral in refused.neutral):
             raise InvalidRequest(f"{name} {refused.reason}", code="unsupported_parameter", param=name)
     ignored = [name for name in asked if name not in schema.model_fields] if ignore_unknown else []
     for name in ignored:
@@ -49,6 +49,11 @@ def parse_body(schema: type[Shape], body: dict[str, Any], *, ignore_unknown: boo
         return schema.model_validate(asked), ignored
     except ValidationError as error:
         raise as_invalid_request(schema, error.errors(include_url=False)[0]) from None
+
+
+def _is_same(value: Any, neutral: Any) -> bool:
+    """JSON's equality: 1 is 1.0, true is not 1."""
+    return isinstance(value, bool) == isinstance(neutral, bool) and bool(value == neutral)
 
 
 def ignored_fields_header(names: list[str]) -> dict[str, str]:

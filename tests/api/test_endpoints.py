@@ -1,0 +1,148 @@
+"""The endpoints beside answering: models, tokens, status, and the description of them all."""
+
+import json
+
+import pytest
+
+from octavo.errors import EngineDead
+from octavo.server.routes import ENDPOINTS
+from tests.api.calls import CHAT, COMPLETION, assert_openai_error, call, make_app, post
+from tests.api.fake_engine import MAX_MODEL_LEN, FakeEngine
+
+
+@pytest.fixture
+def engine():
+    return FakeEngine()
+
+
+@pytest.fixture
+def app(engine):
+    return make_app(engine, enable_admin_endpoints=True, enable_tokenizer_info_endpoint=True)
+
+
+def test_a_model_says_how_long_it_is_what_may_be_done_with_it_and_whether_it_serves(app, engine):
+    card = call(app, "GET", "/v1/models").json()["data"][1]
+    assert (card["id"], card["root"], card["max_model_len"]) == ("tiny-alias", "tiny", MAX_MODEL_LEN)
+    assert card["permission"][0]["allow_sampling"] is True
+    assert card["status"] == {"value": "loaded"}
+    engine.is_alive = False
+    assert call(app, "GET", "/v1/models/tiny").json()["status"] == {"value": "loading"}
+
+
+def test_a_text_is_tokenised_and_comes_back(app):
+    answer = post(app, "/tokenize", {"prompt": "hi", "return_token_strs": True}).json()
+    assert answer == {"count": 2, "max_model_len": MAX_MODEL_LEN, "tokens": [104, 105], "token_strs": ["h", "i"]}
+    assert post(app, "/detokenize", {"tokens": [104, 105]}).json() == {"prompt": "hi"}
+
+
+def test_a_conversation_is_tokenised_as_a_chat_would_be(app, engine):
+    post(app, "/v1/chat/completions", CHAT)
+    answer = post(app, "/tokenize", {"messages": CHAT["messages"], "model": "tiny"}).json()
+    assert answer["tokens"] == engine.requests[-1][0]
+    assert answer["token_strs"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param"),
+    [
+        ("/tokenize", {}, 400, "prompt"),
+        ("/tokenize", {"prompt": 1}, 400, "prompt"),
+        ("/tokenize", {"prompt": "a", "model": "gpt"}, 404, "model"),
+        ("/tokenize", {"messages": []}, 400, "messages"),
+        ("/tokenize", {"prompt": "a", "promt": "b"}, 400, "promt"),
+        ("/detokenize", {"tokens": [256]}, 400, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, 400, "tokens[0]"),
+        ("/detokenize", {"tokens": "a"}, 400, "tokens"),
+        ("/detokenize", {"tokens": [1.5]}, 400, "tokens[0]"),
+        ("/invocations", {}, 400, "messages"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(app, path, body, status, param):
+    response = post(app, path, body)
+    assert (response.status_code, assert_openai_error(response)["param"]) == (status, param)
+
+
+def test_an_empty_text_has_no_tokens(app):
+    assert post(app, "/tokenize", {"prompt": ""}).json()["count"] == 0
+    assert post(app, "/detokenize", {"tokens": []}).json() == {"prompt": ""}
+
+
+def test_the_tokenizer_tells_what_harnesses_ask_for(app):
+    info = call(app, "GET", "/tokenizer_info").json()
+    assert (info["eos_token"], info["bos_token"], info["vocab_size"]) == ("\x03", None, 256)
+    assert info["chat_template"]
+
+
+@pytest.mark.parametrize(("body", "kind"), [(CHAT, "chat.completion"), (COMPLETION, "text_completion")])
+def test_an_invocation_is_what_its_body_is(app, body, kind):
+    assert post(app, "/invocations", body).json()["object"] == kind
+
+
+def test_the_load_is_what_is_unfinished(app, engine):
+    engine.num_unfinished = 3
+    assert call(app, "GET", "/load").json() == {"server_load": 3}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_ping_is_answered_like_health(app, engine, method):
+    assert call(app, method, "/ping").status_code == 200
+    engine.last_error = "gone"
+    assert call(app, method, "/ping").status_code == EngineDead.status
+
+
+def test_the_prefix_cache_is_forgotten_on_request(app, engine):
+    assert call(app, "POST", "/reset_prefix_cache").json() == {"success": True}
+    assert engine.controls == ["reset_prefix_cache"]
+    engine.num_unfinished = 1
+    assert call(app, "POST", "/reset_prefix_cache").json() == {"success": False}
+
+
+def test_settings_are_told_without_the_keys():
+    app = make_app(api_key=("sk-secret",), enable_admin_endpoints=True)
+    response = call(app, "GET", "/server_info", headers={"authorization": "Bearer sk-secret"})
+    assert response.json()["server"]["num_api_keys"] == 1
+    assert "sk-secret" not in response.text
+
+
+@pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint.switch], ids=lambda endpoint: endpoint.path)
+def test_what_is_off_is_not_there(endpoint):
+    response = call(make_app(), endpoint.method, endpoint.path)
+    assert (response.status_code, assert_openai_error(response)["code"]) == (404, "unknown_url")
+
+
+def test_the_description_has_every_endpoint_and_only_fields_that_are_honoured(app):
+    described = call(app, "GET", "/openapi.json").json()
+    assert {(path.replace("{model}", "{model:path}"), method.upper()) for path, item in described["paths"].items() for method in item} == {
+        (endpoint.path, endpoint.method) for endpoint in ENDPOINTS
+    }
+    schemas = described["components"]["schemas"]
+    assert {"temperature", "tools", "bad_words"} <= set(schemas["ChatRequest"]["properties"])
+    assert not {"audio", "structured_outputs", "suffix"} & set(schemas["ChatRequest"]["properties"])
+    assert schemas["ChatRequest"]["additionalProperties"] is False
+    assert all(reference.rsplit("/", 1)[1] in schemas for reference in references(described))
+
+
+def references(value):
+    if isinstance(value, dict):
+        yield from [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def test_a_server_describes_only_what_it_serves():
+    assert "/server_info" not in call(make_app(), "GET", "/openapi.json").json()["paths"]
+
+
+def test_the_page_needs_nothing_from_elsewhere(app):
+    page = call(app, "GET", "/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    for sign in ("http://", "https://", "<script", "src=", "@import"):
+        assert sign not in page.text
+    assert "/v1/completions" in page.text and "top_n_sigma" in page.text
+
+
+def test_no_description_holds_a_place_of_this_machine(app):
+    assert "/tmp/" not in json.dumps(call(app, "GET", "/openapi.json").json())
