@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.server.openai.fields import COLUMNS
+from octavo.server.fields import COLUMNS
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest
 from tests.api.calls import CHAT, COMPLETION, assert_openai_error, events, make_app, post
 from tests.api.fake_engine import FakeEngine

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from octavo import __version__
 from octavo.server.endpoint import Endpoint
 from octavo.server.errors import JSONResponse
-from octavo.server.openai.fields import bound_of
+from octavo.server.fields import bound_of
 
 _ERROR = {
     "type": "object",

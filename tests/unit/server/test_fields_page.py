@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from octavo.server.openai.fields import fields_markdown
+from octavo.server.fields import fields_markdown
 
 
 def test_the_page_about_fields_is_made_from_the_schemas():

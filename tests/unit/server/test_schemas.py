@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.server.openai.fields import COLUMNS
+from octavo.server.fields import COLUMNS
 from octavo.server.routes import ENDPOINTS
 
 SCHEMAS = list(dict.fromkeys([*COLUMNS.values(), *(body for endpoint in ENDPOINTS for body in endpoint.bodies)]))

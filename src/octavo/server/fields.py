@@ -20,11 +20,11 @@ from octavo.server.responses.schemas import ResponsesRequest
 COLUMNS: dict[str, type[Body]] = {
     "chat": ChatRequest,
     "completions": CompletionRequest,
+    "responses": ResponsesRequest,
+    "messages": MessagesRequest,
     "tokenize (text)": TokenizeTextRequest,
     "tokenize (chat)": TokenizeChatRequest,
     "detokenize": DetokenizeRequest,
-    "responses": ResponsesRequest,
-    "messages": MessagesRequest,
 }
 _LIMITS = {"maxLength": "{:,} characters", "maxItems": "{:,} items", "maxProperties": "{:,} entries"}
 
