@@ -92,7 +92,7 @@ def many_requests(count):
         yield make_request(
             f"r{number}",
             [*shared[: chooser.choice([0, 20, 40])], *own],
-            max_tokens=chooser.randint(1, 30),
+            max_tokens=chooser.randint(1, 90),
             temperature=chooser.choice([0.0, 1.0]),
             ignore_eos=True,
         )
@@ -135,7 +135,7 @@ def test_32_concurrent_requests_with_random_aborts_leave_nothing_behind_and_answ
             tokens[delta.request_id] += delta.token_ids
             if delta.finish_reason:
                 endings[delta.request_id] = delta.finish_reason
-        if chooser.random() < 0.2:
+        if chooser.random() < 0.1:
             engine.send(AbortRequest([chooser.choice(requests).request_id, "unknown"]))
 
     for request in requests:

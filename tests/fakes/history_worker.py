@@ -20,7 +20,15 @@ def next_kv(previous: int, token_id: int) -> int:
 
 
 def make_request(
-    request_id: str, prompt: list[int], *, eos: tuple[int, ...] = (), salt: str = "", resume: tuple[int, ...] | list[int] = (), **params
+    request_id: str,
+    prompt: list[int],
+    *,
+    eos: tuple[int, ...] = (),
+    salt: str = "",
+    tenant: str = "",
+    priority: int = 0,
+    resume: tuple[int, ...] | list[int] = (),
+    **params,
 ):
     return GenerateRequest(
         request_id=request_id,
@@ -29,6 +37,8 @@ def make_request(
         arrival_s=0.0,
         eos_token_ids=eos,
         cache_salt=salt,
+        tenant=tenant,
+        priority=priority,
         resume_token_ids=list(resume),
     )
 
@@ -96,6 +106,7 @@ class HistoryWorker:
         self.plans.append(plan)
         for load in plan.loads:
             self.memory[load.block_id * self.block_size : (load.block_id + 1) * self.block_size] = array("q", load.data)
+        assert len(plan.rows) == len({row.request_id for row in plan.rows})
         for request_id in plan.released:
             self.rows.pop(request_id, None)
         for new in plan.new_rows:
@@ -122,6 +133,7 @@ class HistoryWorker:
             if not step.wants_sample:
                 assert step.start + step.num_tokens < len(row.token_ids)
             elif step.request_id in self.nan:
+                row.token_ids.append(0)  # what comes after it means nothing
                 sampled.append(SampledRow(request_id=step.request_id, token_ids=[], is_nan=True))
             else:
                 assert step.start + step.num_tokens == len(row.token_ids)

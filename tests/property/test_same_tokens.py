@@ -25,16 +25,19 @@ class Regime:
     enforce_eager: bool = False
     together: bool = True
     resumed: bool = False
+    async_scheduling: bool = True
 
 
-ALONE = Regime(together=False)
+ALONE = Regime(together=False, async_scheduling=False)
 REGIMES = {
     "batched": Regime(),
+    "batched, one step at a time": Regime(async_scheduling=False),
     "chunked": Regime(max_num_batched_tokens=17),
     "one token a step": Regime(max_num_seqs=1, max_num_batched_tokens=1, prefix_caching=True),
     "prefix hits": Regime(max_num_seqs=2, prefix_caching=True),
     "preempted": Regime(num_blocks=MAX_POSITION // 16 + 2, prefix_caching=False),
-    "preempted with prefix hits in small chunks": Regime(num_blocks=MAX_POSITION // 16 + 2, max_num_batched_tokens=29, prefix_caching=True),
+    "preempted, one step at a time": Regime(num_blocks=MAX_POSITION // 16 + 2, async_scheduling=False),
+    "preempted with prefix hits in small chunks": Regime(num_blocks=MAX_POSITION // 16 + 3, max_num_batched_tokens=29, prefix_caching=True),
     "eager": Regime(enforce_eager=True, max_num_batched_tokens=64),
     "resumed": Regime(resumed=True),
 }
@@ -71,7 +74,7 @@ def workload(seed):
             ]
         )
         prompt = [*common[: chooser.choice([0, 48, 64])], *own]
-        yield f"r{number}", prompt, {"max_tokens": chooser.randint(5, 40), "logprobs": chooser.choice([None, 3]), **sampling}
+        yield f"r{number}", prompt, {"max_tokens": chooser.randint(5, 70), "logprobs": chooser.choice([None, 3]), **sampling}
 
 
 def serve(model, backend, regime, requests, known=None):
@@ -80,7 +83,11 @@ def serve(model, backend, regime, requests, known=None):
         EngineConfig(
             model=ModelConfig(model=model),
             cache=CacheConfig(num_gpu_blocks_override=regime.num_blocks, enable_prefix_caching=regime.prefix_caching),
-            scheduler=SchedulerConfig(max_num_seqs=regime.max_num_seqs, max_num_batched_tokens=regime.max_num_batched_tokens),
+            scheduler=SchedulerConfig(
+                max_num_seqs=regime.max_num_seqs,
+                max_num_batched_tokens=regime.max_num_batched_tokens,
+                async_scheduling=regime.async_scheduling,
+            ),
             runtime=RuntimeConfig(backend=backend, enforce_eager=regime.enforce_eager),
         )
     )
@@ -93,6 +100,8 @@ def serve(model, backend, regime, requests, known=None):
         core.add(make_request(request_id, prompt, resume=resume, **params))
         while core.has_work and (not regime.together or number == len(requests) - 1):
             outputs = core.step()
+            if outputs is None:
+                continue
             for delta in outputs.deltas:
                 assert delta.finish_reason != "error", delta.error
                 answers[delta.request_id][0].extend(delta.token_ids)
@@ -126,5 +135,6 @@ def test_the_same_holds_for_many_crowds(model, backend, seed):
         num_blocks=chooser.choice([MAX_POSITION // 16 + 2, 40, 400]),
         prefix_caching=chooser.random() < 0.7,
         enforce_eager=chooser.random() < 0.2,
+        async_scheduling=chooser.random() < 0.7,
     )
     assert serve(model, backend, regime, requests)[0] == serve(model, backend, ALONE, requests)[0]

@@ -216,6 +216,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "watermark", "scheduler.watermark", "Scheduling", "share of KV blocks kept free when waiting requests are admitted", "0..1", _number
     ),
+    Flag("async-scheduling", "scheduler.async_scheduling", "Scheduling", "plan each step while the one before it computes", switch=True),
     Flag(
         "backend",
         "runtime.backend",

@@ -129,6 +129,7 @@ class SchedulerConfig:
     max_num_batched_tokens: int | None = None
     long_prefill_token_threshold: int = 0
     watermark: float = 0.0  # share of blocks kept free when admitting waiting requests
+    async_scheduling: bool = True  # plan a step while the one before it computes
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens"):

@@ -1,13 +1,15 @@
-"""`EngineCore`: one scheduler, one executor, one step at a time. It knows no sockets, processes or text.
+"""`EngineCore`: one scheduler, one executor, steps one after another. It knows no sockets, processes or text.
 
-A step that raises is taken apart: each of its rows runs once more alone; the one that raises again ends with
-finish_reason "error", the others go on as if nothing had been. Every request added ends in exactly one final delta.
+A step that raises is taken apart: each of its rows runs once more alone, and so do those of the step planned behind it;
+one that raises again ends with finish_reason "error", the others go on as if nothing had been. Every request added ends
+in exactly one final delta.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -16,7 +18,7 @@ from octavo.errors import CapacityError, RequestError
 from octavo.messages.stats import StepStats
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import ControlReply, ControlRequest, GenerateRequest, StepOutputs, TokenDelta
-from octavo.scheduler.scheduler import Counters, Scheduler
+from octavo.scheduler.scheduler import Counters, Scheduler, plan_around
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +27,14 @@ class EngineCore:
     def __init__(self, scheduler: Scheduler, executor: Executor) -> None:
         self._scheduler = scheduler
         self._executor = executor
+        self._in_flight: deque[StepPlan] = deque()  # started and not applied, the oldest first
+        self._num_dropped = 0  # of those, how many the executor will not run: they stand behind one that failed
         self._deltas: list[TokenDelta] = []  # to go out with the next step
 
     @property
     def has_work(self) -> bool:
         """A step would compute or report something."""
-        return bool(self._deltas) or self._scheduler.has_requests
+        return bool(self._deltas or self._in_flight) or self._scheduler.has_requests
 
     def add(self, request: GenerateRequest) -> None:
         """Queue `request`. One that can never run is answered by a final delta with finish_reason "error".
@@ -57,54 +61,78 @@ class EngineCore:
         """Forget every cached prefix. Returns False, with nothing changed, while requests hold blocks, unless they are to be
         reset: they are preempted then, and go on from the start with no token changed or sent twice."""
         if reset_running_requests:
+            while self._in_flight:
+                self._finish_oldest()
             self._scheduler.preempt_all()
         return self._scheduler.kv.reset_prefix_cache()
 
     def step(self) -> StepOutputs | None:
-        """Run one step; return its deltas, with those of refused and aborted requests, or None when there was nothing to do."""
+        """Finish one step; return its deltas, with those of refused and aborted requests, or None when there was nothing to do.
+
+        Before it waits, as many plans are started as the executor takes: what comes after this step is under way by then."""
         began = time.perf_counter()
         before = replace(self._scheduler.counters)
-        plan = self._scheduler.plan()
-        if plan is None:
+        self._start_plans()
+        if not self._in_flight:
             return StepOutputs(self._take_deltas()) if self._deltas else None
         planned = time.perf_counter()
-        result = self._run(plan)
-        ran = time.perf_counter()
-        self._deltas += self._scheduler.apply(plan, result)
-        ended = time.perf_counter()
-        stats = self._stats(plan, before, schedule_s=planned - began + ended - ran, device_s=result.device_s, step_s=ended - began)
+        plan = self._in_flight[0]
+        result, apply_s = self._finish_oldest()
+        step_s = time.perf_counter() - began
+        stats = self._stats(plan, before, schedule_s=planned - began + apply_s, device_s=result.device_s, step_s=step_s)
         return StepOutputs(self._take_deltas(), stats)
 
-    def _run(self, plan: StepPlan) -> StepResult:
-        self._executor.start(plan)
+    def _start_plans(self) -> None:
+        while self._num_dropped == 0 and len(self._in_flight) < self._executor.depth and (plan := self._scheduler.plan()):
+            self._executor.start(plan)
+            self._in_flight.append(plan)
+
+    def _finish_oldest(self) -> tuple[StepResult, float]:
+        """Wait for the oldest plan in flight and take in its tokens; return its result, and the seconds of the taking in."""
+        plan = self._in_flight.popleft()
+        result = self._finish(plan)
+        began = time.perf_counter()
+        self._deltas += self._scheduler.apply(plan, result)
+        return result, time.perf_counter() - began
+
+    def _finish(self, plan: StepPlan) -> StepResult:
+        """Return the plan's result. When it fails, and when the executor dropped it behind one that failed, each row is run alone."""
+        if self._num_dropped:
+            self._num_dropped -= 1
+            return self._run_alone(plan)
         try:
             return self._executor.finish()
         except Exception:
             log.exception("step %d with %d rows failed; each row is tried alone", plan.step_id, len(plan.rows))
-        return self._run_alone(plan)
+            self._num_dropped = len(self._in_flight)
+            return self._run_alone(plan)
 
     def _run_alone(self, plan: StepPlan) -> StepResult:
-        """Run each row of a failed plan by itself, failing those that raise again; return the result that the plan would have had."""
+        """Run each row of a plan by itself, failing those that raise; return the result that the plan would have had."""
+        self._executor.start(plan_around(plan))
+        self._executor.finish()
         sampled: list[SampledRow] = []
         scored: list[ScoredRow] = []
         device_s = 0.0
         for row in plan.rows:
-            self._executor.start(self._scheduler.plan_alone(plan, row))
+            result = StepResult(  # of a row that is not run: it keeps the order
+                step_id=plan.step_id,
+                sampled=[SampledRow(request_id=row.request_id, token_ids=[])] if row.wants_sample else [],
+                scored=[ScoredRow(request_id=row.request_id, logprobs=[])] if row.num_scores else [],
+                device_s=0.0,
+            )
             try:
-                result = self._executor.finish()
+                if (alone := self._scheduler.plan_alone(plan, row)) is not None:
+                    self._executor.start(alone)
+                    result = self._executor.finish()
             except Exception as error:
                 log.exception("request %s failed alone", row.request_id)
                 delta = self._scheduler.fail(row.request_id, f"the engine failed on this request ({type(error).__name__})")
                 if delta is not None:
                     self._deltas.append(delta)
-                if row.wants_sample:  # keeps the order; its request has ended
-                    sampled.append(SampledRow(request_id=row.request_id, token_ids=[]))
-                if row.num_scores:
-                    scored.append(ScoredRow(request_id=row.request_id, logprobs=[]))
-            else:
-                sampled += result.sampled
-                scored += result.scored
-                device_s += result.device_s
+            sampled += result.sampled
+            scored += result.scored
+            device_s += result.device_s
         return StepResult(step_id=plan.step_id, sampled=sampled, scored=scored, device_s=device_s)
 
     def _take_deltas(self) -> list[TokenDelta]:

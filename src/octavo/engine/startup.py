@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from octavo.config.schema import EngineConfig
 from octavo.engine.core import EngineCore
-from octavo.engine.executor import InlineExecutor
+from octavo.engine.executor import InlineExecutor, ThreadExecutor
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.kv_events import KVEventPublisher
 from octavo.engine.prefix_cache import make_parts
@@ -90,7 +90,8 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         tier=parts.tier,
         listener=KVEventPublisher(events) if events and events.is_on else None,
     )
-    core = EngineCore(Scheduler(limits, kv), InlineExecutor(worker))
+    executor = ThreadExecutor(worker) if config.scheduler.async_scheduling else InlineExecutor(worker)
+    core = EngineCore(Scheduler(limits, kv), executor)
     clock.mark("allocate")
 
     warm_up(core)

@@ -17,7 +17,7 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     """A request enters the batch, for the first time or after preemption.
 
     `token_ids` are prompt + output known so far; the first `num_prompt_tokens` are the prompt.
-    `block_ids` cover the cached prefix and this step's tokens.
+    `block_ids` cover the cached prefix; its RowStep may bring more.
     """
 
     request_id: str
@@ -28,10 +28,10 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: tuple[int, ...] = ()
 
 
-class RowStep(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Compute positions start .. start + num_tokens - 1 of one row. `new_block_ids` are appended to its block table
-    first (empty for a NewRow, whose block_ids are complete). `num_scores`: of so many of the step's last tokens (but for the
-    one that samples) the next token's log-probabilities are wanted; it is a prompt token."""
+class RowStep(msgspec.Struct, frozen=True, gc=False):
+    """Compute positions start .. start + num_tokens - 1 of one row. `new_block_ids` are appended to its block table first.
+    `num_scores`: of so many of the step's last tokens (but for the one that samples) the next token's log-probabilities are
+    wanted; it is a prompt token."""
 
     request_id: str
     start: int
@@ -54,7 +54,9 @@ class BlockLoad(msgspec.Struct, frozen=True, gc=False):
 
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`new_rows` all appear in `rows` too. `released` rows are closed before new ones open (an id may be in both:
+    """Plans are carried out in the order in which they were made, one made while another runs included.
+
+    `new_rows` all appear in `rows` too. `released` rows are closed before new ones open (an id may be in both:
     preempted and back). Releasing an id that has no row is no error: a step that failed half-way is taken up again so."""
 
     step_id: int
@@ -73,7 +75,8 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SampledRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a row that wanted a sample got. `is_nan`: its logits held NaN; token_ids is empty and the request must fail."""
+    """What a row that wanted a sample got. `is_nan`: its logits held NaN; token_ids is empty and the request must fail.
+    token_ids empty otherwise: the row was not run."""
 
     request_id: str
     token_ids: list[int]
@@ -82,7 +85,8 @@ class SampledRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ScoredRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The log-probabilities that a row wanted of its prompt. `is_nan`: its logits held NaN, and the request must fail."""
+    """The log-probabilities that a row wanted of its prompt. `is_nan`: its logits held NaN, and the request must fail.
+    logprobs empty otherwise: the row was not run."""
 
     request_id: str
     logprobs: list[TokenLogprobs]

@@ -22,7 +22,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, tag="generate", kw_only=True,
     `params.n` is 1 and `params.seed` is set by now. `eos_token_ids` end the answer unless `params.ignore_eos`.
     `resume_token_ids` are output tokens already sent to the caller (after an engine restart); they count as output.
     `num_scored_tokens` of the prompt's tokens had their log-probabilities sent by then (the first token never has one).
-    `cache_salt` separates tenants in the prefix cache; `priority` lower is sooner; `arrival_s` is monotonic seconds.
+    `cache_salt` separates tenants in the prefix cache, `tenant` in the waiting queue; `priority` lower is sooner;
+    `arrival_s` is monotonic seconds.
     """
 
     request_id: str
@@ -32,6 +33,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, tag="generate", kw_only=True,
     eos_token_ids: tuple[int, ...] = ()
     priority: int = 0
     cache_salt: str = ""
+    tenant: str = ""
     adapter: str | None = None
     resume_token_ids: list[int] = []
     num_scored_tokens: int = 0

@@ -4,17 +4,22 @@ answer; these checks stand between a wrong message and the kernels."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from octavo.errors import CapacityError, ContextLengthExceeded, InvalidRequest
 from octavo.messages.wire import GenerateRequest
+
+Policy = Literal["fcfs", "priority"]
 
 
 @dataclass(frozen=True)
 class Limits:
     """What one engine can take. Token counts are per request but for max_num_batched_tokens, the budget of a step.
 
-    `long_prefill_token_threshold` caps one request's share of a step while others are there; 0: no cap.
-    `watermark` is the share of blocks kept free when waiting requests are admitted beside running ones.
+    `max_num_batched_tokens` is at least `max_num_seqs`, so that each running request gets a token in each step.
+    `long_prefill_token_threshold` caps one request's share of a step while others are there; 0: half of what is left.
+    `adaptive_threshold`: the cap is never below an equal share. `watermark` is the share of blocks kept free when waiting
+    requests are admitted beside running ones. `max_queue_s`: how long a request may wait for its first step; None: for ever.
     """
 
     max_model_len: int
@@ -22,7 +27,11 @@ class Limits:
     max_num_batched_tokens: int
     vocab_size: int
     long_prefill_token_threshold: int = 0
+    adaptive_threshold: bool = False
+    chunked_prefill: bool = True
     watermark: float = 0.0
+    policy: Policy = "fcfs"
+    max_queue_s: float | None = None
 
 
 def check_request(request: GenerateRequest, limits: Limits, kv_tokens: int) -> None:

@@ -1,11 +1,15 @@
 """`RequestState`: what the engine knows of one unfinished request. The only value in Octavo that changes.
 
-There is no prefill and no decode: a request has num_computed_tokens and num_tokens, and the scheduler hands out tokens
-until they meet; the step in which they meet samples the next token. Invariants between steps:
+There is no prefill and no decode: a request has num_planned_tokens and num_tokens, and the scheduler hands out positions
+until they meet; the step in which they meet samples the next token. A step may be planned while the one before it still
+computes: then a position can be planned whose token is not known yet (`num_pending`; the worker will have it in time).
 
-    num_prompt_tokens <= num_tokens < stop.max_total        0 <= num_computed_tokens < num_tokens
-    WAITING, PREEMPTED: no blocks, num_computed_tokens == 0
-    RUNNING: its blocks cover num_computed_tokens positions, and the worker holds a row for it
+Invariants between plan() and apply(), in any order of theirs:
+
+    num_prompt_tokens <= num_tokens < stop.max_total
+    0 <= num_computed_tokens <= num_planned_tokens <= num_tokens + num_pending <= stop.max_total
+    WAITING, PREEMPTED: no blocks, num_computed_tokens == num_planned_tokens == 0
+    RUNNING: its blocks cover num_planned_tokens positions, and the worker holds a row for it or is about to
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ import enum
 from octavo.kv.block import BlockTable
 from octavo.messages.wire import GenerateRequest
 from octavo.scheduler.stop import StopRule
+
+Rank = tuple[int, int]
 
 
 class Status(enum.Enum):
@@ -26,11 +32,15 @@ class Status(enum.Enum):
 
 class RequestState:
     __slots__ = (
+        "last_position",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_pending",
+        "num_planned_tokens",
         "num_preemptions",
         "num_prompt_tokens",
         "num_scored_tokens",
+        "rank",
         "request",
         "request_id",
         "status",
@@ -39,15 +49,20 @@ class RequestState:
         "token_ids",
     )
 
-    def __init__(self, request: GenerateRequest, table: BlockTable, max_model_len: int) -> None:
+    def __init__(self, request: GenerateRequest, table: BlockTable, max_model_len: int, rank: Rank) -> None:
+        """`rank`: lower is more important; no two requests have the same."""
         self.request = request
         self.request_id = request.request_id
+        self.rank = rank
         self.num_prompt_tokens = len(request.prompt_token_ids)
         self.token_ids = [*request.prompt_token_ids, *request.resume_token_ids]  # prompt, then output; only appended to
         self.stop = StopRule(request, max_model_len)
+        self.last_position = self.stop.max_total - 1  # of a token that may be sampled but is never computed
         self.table = table
         self.status = Status.WAITING
-        self.num_computed_tokens = 0
+        self.num_computed_tokens = 0  # positions whose KV is in the blocks
+        self.num_planned_tokens = 0  # positions handed to a step, finished or not
+        self.num_pending = 0  # tokens that a step in flight will sample
         self.num_cached_tokens = 0  # prompt tokens found in the prefix cache at the first admission
         self.num_preemptions = 0
         # prompt tokens whose log-probabilities have been sent: all of them before the first output token
@@ -64,3 +79,7 @@ class RequestState:
 
     def __repr__(self) -> str:
         return f"RequestState({self.request_id!r}, {self.status.name}, {self.num_computed_tokens}/{self.num_tokens} tokens computed)"
+
+
+def rank_of(state: RequestState) -> Rank:
+    return state.rank

@@ -1,21 +1,30 @@
 """`Scheduler`: plan() chooses what the next step computes, apply() takes in what came of it.
 
-One token budget a step, and one of positions whose logits are computed (max_num_seqs): running requests first and in order
-of admission, then waiting ones while budget, places and blocks last. When blocks run out, the last running request is
-preempted: its blocks go back, and later it is computed again from prompt + output, of which the prefix cache may still hold
-a part. No token is sent twice. A request that wants its prompt's log-probabilities computes those positions itself, cached
-or not, in chunks that leave each other row its logits.
+One token budget a step, and one of positions whose logits are computed (max_num_seqs): running requests first and by rank,
+then waiting ones while budget, places and blocks last. A prompt in progress takes at most half of what is left, so that none
+freezes those behind it; what they leave goes back to the first. When blocks run out, the running request of the last rank
+is preempted: its blocks go back, and later it is computed again from prompt + output, of which the prefix cache may still
+hold a part. No token is sent twice. A request that wants its prompt's log-probabilities computes those positions itself,
+cached or not, in chunks that leave each other row its logits.
+
+A step may be planned while the one before it computes: rows that sample there go on with a token that only the worker
+will know. Plans are run in the order in which they were made, so blocks are free for later plans as soon as they are given
+back, even while a step that writes to them is still to come. A request that ends leaves its row of the next plan without
+a meaning; one that is sure to end by length is not planned again.
 
 Invariants: a step never exceeds the budget or max_num_seqs; each row of a plan has blocks for what it computes; every
-request added ends in exactly one final delta; running[0] is the oldest request and is never preempted, and admission
-made sure that it fits alone: so some request always moves on. Sources: Orca (Yu 2022) for iteration-level
-scheduling, PagedAttention (Kwon 2023) sec. 4.5 for recomputation, Sarathi-Serve (Agrawal 2024) for chunked prefill.
+request added ends in exactly one final delta; running[0] has the first rank and is never preempted, and admission made
+sure that it fits alone: so some request always moves on. Only computed blocks reach the prefix cache. Sources: Orca
+(Yu 2022) for iteration-level scheduling, PagedAttention (Kwon 2023) sec. 4.5 for recomputation, Sarathi-Serve (Agrawal
+2024) for chunked prefill.
 
 It knows no arrays, device or clock.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,9 +35,12 @@ from octavo.kv.manager import KVManager
 from octavo.messages.step import NewRow, RowStep, SampledRow, StepPlan, StepResult
 from octavo.messages.wire import GenerateRequest, TokenDelta, TokenLogprobs
 from octavo.scheduler.admission import Limits, check_request
-from octavo.scheduler.queue import FcfsQueue
-from octavo.scheduler.request_state import RequestState, Status
+from octavo.scheduler.queue import FairQueue, RankedQueue, WaitingQueue
+from octavo.scheduler.request_state import RequestState, Status, rank_of
 from octavo.scheduler.stop import Ending
+
+MAX_IN_FLIGHT = 2  # plans made and not applied
+NO_BLOCKS: list[int] = []  # shared by all rows that get none; nobody changes it
 
 
 @dataclass
@@ -49,10 +61,12 @@ class Scheduler:
         self.kv = kv
         self.counters = Counters()
         self._states: dict[str, RequestState] = {}  # all unfinished requests
-        self._waiting = FcfsQueue()
-        self._running: list[RequestState] = []
+        self._waiting: WaitingQueue = RankedQueue() if limits.policy == "priority" else FairQueue()
+        self._running: list[RequestState] = []  # by rank
+        self._in_flight: deque[list[RequestState]] = deque()  # of each plan not applied, the states of its rows
         self._closed_rows: list[str] = []  # requests that left the batch since the last plan
         self._watermark_blocks = int(limits.watermark * kv.pool.num_blocks)
+        self._num_added = 0
         self._num_steps = 0
 
     @property
@@ -78,7 +92,9 @@ class Scheduler:
             raise EngineError("a request with this id is unfinished")
         check_request(request, self.limits, self.kv.max_tokens)
         table = self.kv.open(adapter=request.adapter, cache_salt=request.cache_salt)
-        state = RequestState(request, table, self.limits.max_model_len)
+        self._num_added += 1
+        rank = (request.priority if self.limits.policy == "priority" else 0, self._num_added)
+        state = RequestState(request, table, self.limits.max_model_len, rank)
         if request.resume_token_ids and (ending := state.stop.check(state.token_ids[-1], state.num_tokens)):
             return TokenDelta(state.request_id, [], *ending)
         self._states[state.request_id] = state
@@ -99,109 +115,224 @@ class Scheduler:
         return self._end(state, Ending("error"), error=error)
 
     def preempt_all(self) -> None:
-        """Send every running request back to the waiting ones, in their order. None of them holds a block then."""
+        """Send every running request back to the waiting ones, in their order. None of them holds a block then.
+
+        Raises EngineError while a plan is in flight: its tokens must be known first."""
+        if self._in_flight:
+            raise EngineError("requests cannot be preempted while a step that samples for them is in flight")
         while self._running:
             self._preempt(self._running[-1])
 
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def plan(self) -> StepPlan | None:
-        """Return what the next step computes; None when there is no request."""
+        """Return what the next step computes; None when there is nothing to plan, which may be because all that there is
+        ends in the step in flight. Raises EngineError when two plans wait to be applied."""
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
+            raise EngineError(f"{len(self._in_flight)} plans are in flight; apply one first")
         if not self._states:
             return None
-        budget = self.limits.max_num_batched_tokens
-        logits = self.limits.max_num_seqs
-        chunk_limit = self._chunk_limit()
-        new_rows: list[NewRow] = []
+        cap = self._chunk_cap()
         rows: list[RowStep] = []
-
+        states: list[RequestState] = []
         num_preempted = self.counters.preemptions
-        running = self._running
-        position = 0
-        while position < len(running) and budget:
-            state = running[position]
-            start = state.num_computed_tokens
-            num_tokens = len(state.token_ids) - start
-            if num_tokens > 1:
-                num_tokens = min(num_tokens, chunk_limit, budget)
-                if state.num_unscored_tokens:
-                    num_tokens = min(num_tokens, logits - (len(running) - position - 1))
-            new_block_ids: list[int] = []
-            if start + num_tokens > state.table.capacity:
-                added = self._extend(state, start + num_tokens)
-                if added is None:
-                    break  # it was the last of running, and preempted
-                new_block_ids = added
-            row = self._row(state, num_tokens, new_block_ids)
-            rows.append(row)
-            budget -= num_tokens
-            logits -= row.num_logits
-            position += 1
-
+        budget, logits = self._plan_running(rows, states, cap)
+        new_rows: list[NewRow] = []
         if self.counters.preemptions == num_preempted:
-            while budget and logits and len(running) < self.limits.max_num_seqs and (head := self._waiting.head()):
-                limit = min(chunk_limit, budget, logits) if head.num_unscored_tokens else min(chunk_limit, budget)
-                num_tokens = self._try_admit(head, limit)
-                if num_tokens == 0:
-                    break  # first come, first served: nobody overtakes the head
-                new_rows.append(open_row(head))
-                row = self._row(head, num_tokens, [])
-                rows.append(row)
-                budget -= num_tokens
-                logits -= row.num_logits
-
+            budget = self._plan_waiting(rows, states, new_rows, cap, budget, logits)
+        if budget:
+            self._hand_out_rest(rows, states, cap, budget)
         if not rows:
-            raise EngineError(f"nothing can be scheduled though {len(self._states)} requests are unfinished")
+            if not self._in_flight:
+                raise EngineError(f"nothing can be scheduled though {len(self._states)} requests are unfinished")
+            return None
+        self._in_flight.append(states)
         self._num_steps += 1
         released, self._closed_rows = self._closed_rows, []
         return StepPlan(step_id=self._num_steps, new_rows=new_rows, rows=rows, released=released, loads=self.kv.take_loads())
 
     def apply(self, plan: StepPlan, result: StepResult) -> list[TokenDelta]:
-        """Take in a step's tokens: one delta for each request that got some. Rows of requests that ended meanwhile are skipped."""
-        deltas = []
+        """Take in the tokens of the oldest plan in flight: one delta for each request that got some. Rows of requests that
+        ended meanwhile are skipped, and so are rows that were not run (their `token_ids` are empty)."""
         self.kv.observe_step(plan.num_tokens, result.device_s)
-        block_size = self.kv.block_size
+        deltas: list[TokenDelta] = []
+        finished, running, block_size = Status.FINISHED, Status.RUNNING, self.kv.block_size
         sampled, scored = iter(result.sampled), iter(result.scored)
-        for row in plan.rows:
+        for row, state in zip(plan.rows, self._in_flight.popleft(), strict=True):
             sample = next(sampled) if row.wants_sample else None
             score = next(scored) if row.num_scores else None
-            state = self._states.get(row.request_id)
-            if state is None:
+            status = state.status
+            if status is finished:
                 continue
+            if sample is not None:
+                state.num_pending -= 1
             if (sample is not None and sample.is_nan) or (score is not None and score.is_nan):
                 self.counters.nan_rows += 1
                 self.kv.discard(state.table)
                 deltas.append(self._end(state, Ending("error"), error="the model produced NaN for this request"))
                 continue
-            computed = state.num_computed_tokens = row.start + row.num_tokens
-            if computed >= (state.table.num_published + 1) * block_size:
-                self.kv.commit(state.table, state.token_ids, computed)
-            if score is not None:
+            if status is running:  # else the blocks that the row filled are gone
+                computed = state.num_computed_tokens = row.start + row.num_tokens
+                if computed >= (state.table.num_published + 1) * block_size:
+                    self.kv.commit(state.table, state.token_ids, computed)
+            if score is not None and score.logprobs:
                 state.num_scored_tokens += len(score.logprobs)
                 deltas.append(TokenDelta(row.request_id, [], num_cached_tokens=state.num_cached_tokens, prompt_logprobs=score.logprobs))
-            if sample is not None:
-                deltas.append(self._append(state, sample))
+            if sample is not None and sample.token_ids:
+                known = state.token_ids
+                known += sample.token_ids
+                if len(known) < state.stop.max_total and state.stop.ending_ids.isdisjoint(sample.token_ids):
+                    deltas.append(TokenDelta(state.request_id, sample.token_ids, None, None, sample.logprobs, state.num_cached_tokens))
+                else:
+                    deltas.append(self._end_within(state, sample))
+        self.counters.output_tokens += sum([len(delta.token_ids) for delta in deltas])
         return deltas
 
-    def plan_alone(self, plan: StepPlan, row: RowStep) -> StepPlan:
-        """Return a plan that computes `row` of `plan` by itself on a freshly opened worker row: for when the step failed half-way."""
-        opened = {other.request_id for other in plan.rows}
-        released = [request_id for request_id in plan.released if request_id not in opened]
-        alone = replace(row, new_block_ids=[])
-        return StepPlan(
-            step_id=plan.step_id,
-            new_rows=[open_row(self._states[row.request_id])],
-            rows=[alone],
-            released=[*released, row.request_id],
-            loads=plan.loads,
-        )
+    def plan_alone(self, plan: StepPlan, row: RowStep) -> StepPlan | None:
+        """Return a plan that computes `row` of `plan` by itself on a freshly opened worker row, for when the step failed
+        half-way; None when its request needs it no more. `plan_around` comes first."""
+        state = self._states.get(row.request_id)
+        if state is None or state.status is not Status.RUNNING:
+            return None
+        alone = replace(row, new_block_ids=NO_BLOCKS)
+        return StepPlan(step_id=plan.step_id, new_rows=[open_row(state)], rows=[alone], released=[row.request_id])
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- the parts of a plan: they add rows and return what they leave of the budget ------------------------------------------------
 
-    def _chunk_limit(self) -> int:
+    def _plan_running(self, rows: list[RowStep], states: list[RequestState], cap: int) -> tuple[int, int]:
+        """Give each running request its next token, prompts in progress their share, preempting where blocks run out.
+
+        Returns the tokens and the logits that are left."""
+        budget, logits = self.limits.max_num_batched_tokens, self.limits.max_num_seqs
+        running = self._running
+        block_size = self.kv.block_size
+        position = 0
+        while position < len(running):
+            state = running[position]
+            position += 1
+            start = state.num_planned_tokens
+            num_tokens = wanted = len(state.token_ids) + state.num_pending - start
+            if start == state.last_position:
+                continue  # its last token is being sampled
+            if wanted > 1:
+                left = budget - (len(running) - position)  # one token for each request behind it
+                num_tokens = self._share(wanted, left, cap)
+                if state.num_unscored_tokens:
+                    num_tokens = min(num_tokens, left, logits - (len(running) - position))
+            new_block_ids = NO_BLOCKS
+            if (num_tokens > 1 or start % block_size == 0) and start + num_tokens > state.table.capacity:
+                added = self._extend(state, start + num_tokens)
+                if added is None:
+                    break  # it was the last of running, and preempted
+                new_block_ids = added
+            num_scores = 0
+            if start < state.num_prompt_tokens:
+                num_scores = self._count_prompt(state, num_tokens)
+            wants_sample = num_tokens == wanted
+            state.num_planned_tokens = start + num_tokens
+            state.num_pending += wants_sample
+            rows.append(RowStep(state.request_id, start, num_tokens, new_block_ids, wants_sample, num_scores))
+            states.append(state)
+            budget -= num_tokens
+            logits -= max(1, wants_sample + num_scores)  # a row that is cut short may be given its last token yet
+        return budget, logits
+
+    def _plan_waiting(
+        self, rows: list[RowStep], states: list[RequestState], new_rows: list[NewRow], cap: int, budget: int, logits: int
+    ) -> int:
+        """Admit waiting requests while there is budget, a place and blocks; nobody overtakes the head."""
+        while budget and logits and len(self._running) < self.limits.max_num_seqs and (head := self._waiting.head()):
+            num_tokens = self._try_admit(head, budget, logits, cap)
+            if num_tokens == 0:
+                break
+            new_rows.append(open_row(head))
+            start = head.num_planned_tokens
+            num_scores = self._count_prompt(head, num_tokens)
+            wants_sample = start + num_tokens == head.num_tokens
+            head.num_planned_tokens += num_tokens
+            head.num_pending += wants_sample
+            rows.append(RowStep(head.request_id, start, num_tokens, NO_BLOCKS, wants_sample, num_scores))
+            states.append(head)
+            budget -= num_tokens
+            logits -= max(1, wants_sample + num_scores)  # a row that is cut short may be given its last token yet
+        return budget
+
+    def _hand_out_rest(self, rows: list[RowStep], states: list[RequestState], cap: int, budget: int) -> None:
+        """Give what is left of the budget to the prompts that were cut short, first come, as far as there are free blocks."""
+        for place, row in enumerate(rows):
+            state = states[place]
+            if row.wants_sample or state.num_unscored_tokens or not budget:
+                continue
+            more = min(budget, cap - row.num_tokens, state.num_tokens - state.num_planned_tokens)
+            added = self.kv.try_extend(state.table, state.num_planned_tokens + more)
+            if more <= 0 or added is None:
+                continue
+            self._count_prompt(state, more)
+            state.num_planned_tokens += more
+            wants_sample = state.num_planned_tokens == state.num_tokens
+            state.num_pending += wants_sample
+            rows[place] = RowStep(row.request_id, row.start, row.num_tokens + more, row.new_block_ids + added, wants_sample)
+            budget -= more
+
+    def _chunk_cap(self) -> int:
         """Return the most tokens that one request may get in this step; a lone request has nobody to starve."""
-        threshold = self.limits.long_prefill_token_threshold
-        return threshold if threshold and len(self._states) > 1 else self.limits.max_num_batched_tokens
+        limits, num_requests = self.limits, len(self._states)
+        threshold = limits.long_prefill_token_threshold
+        if threshold == 0 or num_requests == 1:
+            return limits.max_num_batched_tokens
+        if limits.adaptive_threshold:
+            return max(threshold, limits.max_num_batched_tokens // num_requests)
+        return threshold
+
+    def _share(self, wanted: int, left: int, cap: int) -> int:
+        """Return how many of the `left` tokens a prompt that wants `wanted` gets at first: half of them, a block at least."""
+        if not self.limits.chunked_prefill:
+            return wanted
+        return min(wanted, cap, max(left // 2, min(left, self.kv.block_size)))
+
+    def _count_prompt(self, state: RequestState, num_tokens: int) -> int:
+        """Count those of the request's next `num_tokens` that are prompt tokens; return at how many the next one's
+        log-probabilities are wanted."""
+        start = state.num_planned_tokens
+        end = start + num_tokens
+        self.counters.prompt_tokens += max(0, min(end, state.num_prompt_tokens) - start)
+        if not state.num_unscored_tokens:
+            return 0
+        return max(0, min(end, state.num_prompt_tokens - 1) - max(start, state.num_scored_tokens))
+
+    # -- between waiting and running -----------------------------------------------------------------------------------
+
+    def _try_admit(self, head: RequestState, left: int, logits: int, cap: int) -> int:
+        """Move the head of waiting to running with blocks for some of the `left` tokens; return how many, 0 if it does not fit."""
+        # positions whose logits are wanted are computed, cached or not
+        reusable = head.token_ids[: head.num_scored_tokens + 1] if head.num_unscored_tokens else head.token_ids
+        if not self.kv.is_ready(head.table, reusable, was_preempted=head.num_preemptions > 0) and self._running:
+            return 0
+        hit = self.kv.lookup(head.table, reusable)
+        num_cached = hit.num_tokens
+        wanted = head.num_tokens - num_cached
+        num_tokens = self._share(wanted, left, cap)
+        if head.num_unscored_tokens:
+            num_tokens = min(num_tokens, left, logits)
+        if num_tokens > left:
+            return 0
+        if not self.kv.try_admit(head.table, hit, num_cached + num_tokens, head.num_tokens, self._spare_blocks()):
+            return 0
+        self._waiting.take(head)
+        self._waiting.charge(head, wanted)
+        if head.status is Status.WAITING:
+            head.num_cached_tokens = min(num_cached, head.num_prompt_tokens)
+            self.counters.prefix_cache_queries += head.num_tokens
+            self.counters.prefix_cache_hits += num_cached
+        head.status = Status.RUNNING
+        head.num_computed_tokens = head.num_planned_tokens = num_cached
+        insort(self._running, head, key=rank_of)
+        return num_tokens
+
+    def _spare_blocks(self) -> int:
+        """Return the blocks that must stay free beside running requests when one is admitted: the watermark, and one for
+        each, or the newcomer would be preempted at once. A lone request needs none."""
+        return max(self._watermark_blocks, len(self._running)) if self._running else 0
 
     def _extend(self, state: RequestState, num_tokens: int) -> list[int] | None:
         """Return the blocks added so that `state` covers `num_tokens`, preempting from the end of running; None when that met `state`."""
@@ -217,70 +348,20 @@ class Scheduler:
         self._closed_rows.append(state.request_id)
         self.kv.release(state.table)
         state.status = Status.PREEMPTED
-        state.num_computed_tokens = 0
+        state.num_computed_tokens = state.num_planned_tokens = 0
         state.num_preemptions += 1
         self.counters.preemptions += 1
-        self._waiting.restore(state)
+        self._waiting.push(state)
 
-    def _try_admit(self, head: RequestState, limit: int) -> int:
-        """Move the head of waiting to running with blocks for up to `limit` tokens; return how many tokens, 0 if it does not fit."""
-        # positions whose logits are wanted are computed, cached or not
-        reusable = head.token_ids[: head.num_scored_tokens + 1] if head.num_unscored_tokens else head.token_ids
-        if not self.kv.is_ready(head.table, reusable, was_preempted=head.num_preemptions > 0) and self._running:
-            return 0
-        hit = self.kv.lookup(head.table, reusable)
-        num_cached = hit.num_tokens
-        num_tokens = min(head.num_tokens - num_cached, limit)
-        if not self.kv.try_admit(head.table, hit, num_cached + num_tokens, head.num_tokens, self._spare_blocks(head)):
-            return 0
-        self._waiting.pop()
-        if head.status is Status.WAITING:
-            head.num_cached_tokens = min(num_cached, head.num_prompt_tokens)
-            self.counters.prefix_cache_queries += head.num_tokens
-            self.counters.prefix_cache_hits += num_cached
-        head.status = Status.RUNNING
-        head.num_computed_tokens = num_cached
-        self._running.append(head)
-        return num_tokens
-
-    def _spare_blocks(self, head: RequestState) -> int:
-        """Return the blocks that must stay free beside running requests when `head` is admitted; a lone request needs none.
-
-        A preempted request waits until each running one could grow by a block: else it would be preempted again at once.
-        """
-        if not self._running:
-            return 0
-        return max(self._watermark_blocks, len(self._running) if head.status is Status.PREEMPTED else 0)
-
-    def _row(self, state: RequestState, num_tokens: int, new_block_ids: list[int]) -> RowStep:
-        start = state.num_computed_tokens
-        end = start + num_tokens
-        num_scores = 0
-        if start < state.num_prompt_tokens:
-            self.counters.prompt_tokens += min(end, state.num_prompt_tokens) - start
-            if state.num_unscored_tokens:
-                num_scores = max(0, min(end, state.num_prompt_tokens - 1) - max(start, state.num_scored_tokens))
-        return RowStep(
-            request_id=state.request_id,
-            start=start,
-            num_tokens=num_tokens,
-            new_block_ids=new_block_ids,
-            wants_sample=end == len(state.token_ids),
-            num_scores=num_scores,
-        )
-
-    def _append(self, state: RequestState, sample: SampledRow) -> TokenDelta:
-        """Add sampled tokens up to the one that ends the request; return their delta."""
-        token_ids, logprobs, ending = sample.token_ids, sample.logprobs, None
+    def _end_within(self, state: RequestState, sample: SampledRow) -> TokenDelta:
+        """Return the delta of sampled tokens, known already, of which one may end the request: those after it are dropped."""
+        token_ids, logprobs, known = sample.token_ids, sample.logprobs, state.token_ids
+        num_before = len(known) - len(token_ids)
         for count, token_id in enumerate(token_ids, start=1):
-            state.token_ids.append(token_id)
-            ending = state.stop.check(token_id, len(state.token_ids))
+            ending = state.stop.check(token_id, num_before + count)
             if ending is not None:
-                token_ids, logprobs = token_ids[:count], logprobs and logprobs[:count]
-                break
-        self.counters.output_tokens += len(token_ids)
-        if ending is not None:
-            return self._end(state, ending, token_ids=token_ids, logprobs=logprobs)
+                del known[num_before + count :]
+                return self._end(state, ending, token_ids=token_ids[:count], logprobs=logprobs and logprobs[:count])
         return TokenDelta(state.request_id, token_ids, None, None, logprobs, state.num_cached_tokens)
 
     def _end(
@@ -294,14 +375,22 @@ class Scheduler:
     ) -> TokenDelta:
         """Take the request out of every table and return its final delta."""
         if state.status is Status.RUNNING:
-            self._running.remove(state)
+            del self._running[bisect_left(self._running, state.rank, key=rank_of)]
             self._closed_rows.append(state.request_id)
         else:
-            self._waiting.remove(state)
+            self._waiting.take(state)
+        self._waiting.charge(state, state.num_tokens - state.num_prompt_tokens)
         self.kv.release(state.table)
         state.status = Status.FINISHED
         del self._states[state.request_id]
         return TokenDelta(state.request_id, token_ids or [], *ending, logprobs, state.num_cached_tokens, error)
+
+
+def plan_around(plan: StepPlan) -> StepPlan:
+    """Return what is left of `plan` without its rows: worker rows to close, blocks to fill."""
+    kept = {row.request_id for row in plan.rows}
+    released = [request_id for request_id in plan.released if request_id not in kept]
+    return StepPlan(step_id=plan.step_id, new_rows=[], rows=[], released=released, loads=plan.loads)
 
 
 def open_row(state: RequestState) -> NewRow:

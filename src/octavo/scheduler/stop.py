@@ -21,7 +21,7 @@ class StopRule:
     """One request's ends, checked in this order: before min_tokens nothing ends it but the context; an end-of-sequence id
     (unless ignore_eos); an id of stop_token_ids; max_tokens or the end of the context."""
 
-    __slots__ = ("eos_ids", "max_total", "min_total", "stop_ids")
+    __slots__ = ("ending_ids", "eos_ids", "max_total", "min_total", "stop_ids")
 
     def __init__(self, request: GenerateRequest, max_model_len: int) -> None:
         params = request.params
@@ -30,6 +30,7 @@ class StopRule:
         self.min_total = min(num_prompt + params.min_tokens, self.max_total)
         self.eos_ids = frozenset() if params.ignore_eos else frozenset(request.eos_token_ids)
         self.stop_ids = frozenset(params.stop_token_ids)
+        self.ending_ids = self.eos_ids | self.stop_ids
 
     def check(self, token_id: int, num_tokens: int) -> Ending | None:
         """Return how `token_id`, the request's `num_tokens`-th token (prompt included), ends the answer, or None."""

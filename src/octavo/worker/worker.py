@@ -1,5 +1,6 @@
 """The worker: owns the device, turns a `StepPlan` into token ids.
 
+Plans come one after another, each perhaps made before the one ahead was run: what a row samples, the worker appends itself.
 execute() checks the whole plan before it changes anything, so a refused plan leaves the worker as it was. Then: close the
 released rows, open the new ones, fill blocks that come from beyond the pool, extend block tables, one forward pass, one
 sampling pass, append what was drawn. When the device fails half-way, rows may be open or extended; releasing a row and
@@ -143,10 +144,11 @@ class Worker:
 
 
 def _take(row: Row, index: int, token_id: int, is_nan: bool, drawn: Sampled) -> SampledRow:
-    """Append what was drawn for sampled row `index` and return it."""
+    """Append what was drawn for sampled row `index` and return it. A row of NaN gets some token too: its next step may have
+    been planned already, and must not break that of the others."""
+    row.append(token_id)
     if is_nan:
         return SampledRow(request_id=row.request_id, token_ids=[], is_nan=True)
-    row.append(token_id)
     count = row.sampling.params.logprobs
     if count is None:
         return SampledRow(request_id=row.request_id, token_ids=[token_id])
