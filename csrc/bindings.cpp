@@ -71,8 +71,16 @@ Isa isa_of(const std::string& name) {
 
 Activation activation_of(const std::string& name) {
   if (name == "silu") return Activation::Silu;
+  if (name == "gelu") return Activation::Gelu;
   if (name == "gelu_tanh") return Activation::GeluTanh;
-  throw std::invalid_argument("unknown activation " + name + "; known: silu, gelu_tanh");
+  if (name == "relu") return Activation::Relu;
+  if (name == "tanh") return Activation::Tanh;
+  throw std::invalid_argument("unknown activation " + name + "; known: silu, gelu, gelu_tanh, relu, tanh");
+}
+
+Ids ids_of(const std::string& name) {
+  must(name == "tokens" || name == "positions" || name == "types", "ids are tokens, positions or types");
+  return name == "tokens" ? Ids::Tokens : name == "positions" ? Ids::Positions : Ids::Types;
 }
 
 RowSpace row_space_of(const std::string& name) {
@@ -159,6 +167,19 @@ void rms_norm(Device& device, const Matrix& x, const Floats& weight, float eps, 
   eager::rms_norm(device, x.data(), rows_of(x), width_of(x) / size, size, weight.data(), eps, out.data());
 }
 
+void layer_norm(Device& device, const Matrix& x, const Floats& weight, const Floats& bias, float eps, const MatrixOut& out) {
+  must(is_same_shape(x, out) && rows_of(weight) == width_of(x) && rows_of(bias) == width_of(x), "layer_norm: x and out must be [T, len(weight)]");
+  nb::gil_scoped_release release;
+  eager::layer_norm(device, x.data(), rows_of(x), width_of(x), weight.data(), bias.data(), eps, out.data());
+}
+
+void activate(Device& device, const Matrix& x, const std::string& activation, const MatrixOut& out) {
+  must(is_same_shape(x, out), "activate: shapes must agree");
+  const Activation which = activation_of(activation);
+  nb::gil_scoped_release release;
+  eager::activate(device, which, x.data(), rows_of(x) * width_of(x), out.data());
+}
+
 void linear(Device& device, const PackedMatrix& weight, const Matrix& x, const std::optional<Floats>& bias, const MatrixOut& out) {
   must(width_of(x) == weight.k && rows_of(out) == rows_of(x) && width_of(out) == weight.n, "linear: x must be [T, k] and out [T, n]");
   must(!bias || static_cast<int64_t>(bias->size()) == weight.n, "linear: the bias must be [n]");
@@ -199,6 +220,18 @@ void attention(Device& device, const KvMemory& memory, int64_t layer, const Matr
   eager::attention(device, kv, layer, batch, width_of(q) / vectors, q.data(), scale, positions_seen, out.data());
 }
 
+void whole_attention(Device& device, const Matrix& q, const Matrix& k, const Matrix& v, float scale, int64_t head_dim, const Ints& token_ids,
+                     const Ints& positions, const Ints& query_start, const Ints& context_len, const Array<const int32_t, 2>& block_table,
+                     const Longs& slot_mapping, const Ints& sample_rows, const MatrixOut& out) {
+  const Batch batch = batch_of(token_ids, positions, query_start, context_len, block_table, slot_mapping, sample_rows);
+  check_batch(batch, KvCache{});
+  check_whole_rows(batch);
+  must(is_same_shape(q, k) && is_same_shape(q, v) && is_same_shape(q, out) && rows_of(q) == batch.num_tokens, "whole_attention: q, k, v and out must be [T, H * head_dim]");
+  must(head_dim > 0 && width_of(q) % head_dim == 0, "whole_attention: q must be heads of head_dim");
+  nb::gil_scoped_release release;
+  eager::whole_attention(device, batch, width_of(q) / head_dim, head_dim, q.data(), k.data(), v.data(), scale, out.data());
+}
+
 void gated(Device& device, const Matrix& gate, const Matrix& up, const std::string& activation, const MatrixOut& out) {
   must(is_same_shape(gate, up) && is_same_shape(gate, out), "gated: shapes must agree");
   const Activation which = activation_of(activation);
@@ -236,9 +269,12 @@ struct ProgramBuilder {
 };
 
 nb::object run_program(nb::object self, const Ints& token_ids, const Ints& positions, const Ints& query_start, const Ints& context_len,
-                       const Array<const int32_t, 2>& block_table, const Longs& slot_mapping, const Ints& sample_rows) {
+                       const Array<const int32_t, 2>& block_table, const Longs& slot_mapping, const Ints& sample_rows,
+                       const std::optional<Ints>& token_types) {
   auto& program = nb::cast<Program&>(self);
-  const Batch batch = batch_of(token_ids, positions, query_start, context_len, block_table, slot_mapping, sample_rows);
+  Batch batch = batch_of(token_ids, positions, query_start, context_len, block_table, slot_mapping, sample_rows);
+  must(!token_types || rows_of(*token_types) == batch.num_tokens, "token_types must have one entry a token");
+  if (token_types) batch.token_types = token_types->data();
   const float* logits;
   {
     nb::gil_scoped_release release;
@@ -351,6 +387,11 @@ NB_MODULE(_native, m) {
       .def("attention", attention, "kv"_a, "layer"_a, "q"_a.noconvert(), "scale"_a, "window"_a.none(), "token_ids"_a.noconvert(),
            "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(), "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(),
            "sample_rows"_a.noconvert(), "out"_a.noconvert())
+      .def("layer_norm", layer_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "bias"_a.noconvert(), "eps"_a, "out"_a.noconvert())
+      .def("activate", activate, "x"_a.noconvert(), "activation"_a, "out"_a.noconvert())
+      .def("whole_attention", whole_attention, "q"_a.noconvert(), "k"_a.noconvert(), "v"_a.noconvert(), "scale"_a, "head_dim"_a,
+           "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(), "block_table"_a.noconvert(),
+           "slot_mapping"_a.noconvert(), "sample_rows"_a.noconvert(), "out"_a.noconvert())
       .def("gated", gated, "gate"_a.noconvert(), "up"_a.noconvert(), "activation"_a, "out"_a.noconvert())
       .def("add", add, "x"_a.noconvert(), "y"_a.noconvert(), "out"_a.noconvert());
 
@@ -358,7 +399,20 @@ NB_MODULE(_native, m) {
       .def(nb::init<>())
       .def("tensor", &ProgramBuilder::tensor, "rows"_a, "row_bytes"_a)
       .def("operand", &ProgramBuilder::operand, "rows"_a, "weight"_a)
-      .def("embed", [](ProgramBuilder& b, TensorId out, P weight) { b.operations.push_back(EmbedOp{b.known(out), std::move(weight)}); })
+      .def("embed",
+           [](ProgramBuilder& b, TensorId out, const std::string& ids, P weight) { b.operations.push_back(EmbedOp{b.known(out), ids_of(ids), std::move(weight)}); })
+      .def("layer_norm",
+           [](ProgramBuilder& b, TensorId out, TensorId x, const Floats& weight, const Floats& bias, float eps) {
+             b.operations.push_back(LayerNormOp{b.known(out), b.known(x), vector_of(weight), vector_of(bias), eps});
+           })
+      .def("activate",
+           [](ProgramBuilder& b, TensorId out, TensorId x, const std::string& activation) {
+             b.operations.push_back(ActivateOp{b.known(out), b.known(x), activation_of(activation)});
+           })
+      .def("whole_attention",
+           [](ProgramBuilder& b, TensorId out, TensorId q, TensorId k, TensorId v, int64_t head_dim, float scale) {
+             b.operations.push_back(WholeAttentionOp{b.known(out), b.known(q), b.known(k), b.known(v), head_dim, scale});
+           })
       .def("angles",
            [](ProgramBuilder& b, TensorId out, const Array<const double, 1>& frequencies, double factor) {
              b.operations.push_back(AnglesOp{b.known(out), rotary_of(frequencies, factor, false)});
@@ -416,7 +470,7 @@ NB_MODULE(_native, m) {
              return times;
            })
       .def("run", run_program, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(),
-           "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(), "sample_rows"_a.noconvert());
+           "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(), "sample_rows"_a.noconvert(), "token_types"_a.noconvert() = nb::none());
 
   nb::class_<Sampler>(m, "Sampler")
       .def(nb::init<std::shared_ptr<Device>>())

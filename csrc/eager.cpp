@@ -25,6 +25,27 @@ void rms_norm(Device& device, const float* x, int64_t rows, int64_t groups, int6
   share_rows(device, rows, [&](int64_t r, int64_t n) { device.kernels.rms_norm(x + r * ld, ld, n, groups, width, weight, eps, out + r * ld, ld); });
 }
 
+void layer_norm(Device& device, const float* x, int64_t rows, int64_t width, const float* weight, const float* bias, float eps, float* out) {
+  share_rows(device, rows, [&](int64_t r, int64_t n) { device.kernels.layer_norm(x + r * width, width, n, width, weight, bias, eps, out + r * width, width); });
+}
+
+void activate(Device& device, Activation activation, const float* x, int64_t count, float* out) {
+  const Cut cut = Cut::of(count, 4 * device.pool.size(), 4096);
+  device.pool.for_each(cut.pieces, [&](int64_t i, int) {
+    device.kernels.activate(activation, x + cut.begin(i), cut.begin(i + 1) - cut.begin(i), out + cut.begin(i));
+  });
+}
+
+void whole_attention(Device& device, const Batch& batch, int64_t heads, int64_t head_dim, const float* q, const float* k, const float* v, float scale,
+                     float* out) {
+  const int64_t ld = heads * head_dim, scratch = whole_attention_scratch(head_dim, batch.num_tokens);
+  std::vector<float> scratches(static_cast<size_t>(device.pool.size() * scratch));
+  device.pool.for_each(batch.num_rows * heads, [&](int64_t i, int thread) {
+    const int64_t first = batch.query_start[i / heads], length = batch.query_start[i / heads + 1] - first, at = first * ld + i % heads * head_dim;
+    device.kernels.whole_attention({q + at, k + at, v + at, ld, length, head_dim, scale}, out + at, ld, scratches.data() + thread * scratch);
+  });
+}
+
 void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, const float* bias, float* out) {
   const auto act_bytes = static_cast<int64_t>(act_row_bytes(weight.act, weight.k));
   std::vector<uint8_t> act(static_cast<size_t>(rows * act_bytes));

@@ -13,7 +13,7 @@ namespace octavo {
 KvMemory::KvMemory(KvCache shape) : cache_(shape) {
   constexpr int64_t slack = 64;
   constexpr int64_t limit = int64_t{1} << 46;
-  if (shape.num_layers < 1 || shape.num_kv_heads < 1 || shape.num_blocks < 1) throw std::invalid_argument("KV memory needs layers, heads and blocks");
+  if (shape.num_layers < 0 || shape.num_kv_heads < 1 || shape.num_blocks < 1) throw std::invalid_argument("KV memory needs heads and blocks");
   if (shape.head_dim < 2 || shape.head_dim > kMaxHeadDim || shape.head_dim % 2 != 0) {
     throw std::invalid_argument("KV memory: head_dim must be even and lie in 2..512");
   }
@@ -21,7 +21,7 @@ KvMemory::KvMemory(KvCache shape) : cache_(shape) {
     throw std::invalid_argument("KV memory: block_size must be a multiple of 16, at most 4096");
   }
   int64_t bytes = 2 * shape.tile_bytes() * shape.tiles();
-  for (const int64_t count : {shape.num_layers, shape.num_kv_heads, shape.num_blocks}) {
+  for (const int64_t count : {shape.num_kv_heads, shape.num_blocks, shape.num_layers}) {  // layers last: an encoder has none
     if (count > limit / bytes) throw std::invalid_argument("KV memory: more than 64 TiB asked");
     bytes *= count;
   }

@@ -50,6 +50,14 @@ class Checker {
   void check_shapes(const RmsNormOp& op) const {
     must(is_same(op.x, op.out) && !op.weight->empty() && width(op.x) % static_cast<int64_t>(op.weight->size()) == 0, "rms_norm does not fit its weight");
   }
+  void check_shapes(const LayerNormOp& op) const {
+    must(is_same(op.x, op.out) && width(op.x) == static_cast<int64_t>(op.weight->size()) && op.bias->size() == op.weight->size(), "layer_norm does not fit its weight");
+  }
+  void check_shapes(const ActivateOp& op) const { must(is_same(op.x, op.out), "activate does not fit"); }
+  void check_shapes(const WholeAttentionOp& op) const {
+    must(is_tokens(op.q) && is_same(op.q, op.k) && is_same(op.q, op.v) && is_same(op.q, op.out), "whole_attention does not fit");
+    must(op.head_dim > 0 && width(op.q) % op.head_dim == 0, "whole_attention does not fit its heads");
+  }
   void check_shapes(const PrepareOp& op) const {
     must(tensor(op.x).rows == tensor(op.out).rows && tensor(op.out).row_bytes == static_cast<int64_t>(act_row_bytes(op.kind, width(op.x))),
          "prepare does not fit");
@@ -89,8 +97,15 @@ std::chrono::steady_clock::time_point add_time(Program::RegionTime& time, std::c
   return now;
 }
 
+const int32_t* ids_of(const Batch& batch, Ids ids) {
+  return ids == Ids::Tokens ? batch.token_ids : ids == Ids::Positions ? batch.positions : batch.token_types;
+}
+
+const char* name_of(Ids ids) { return ids == Ids::Tokens ? "token id" : ids == Ids::Positions ? "position" : "token type"; }
+
 const char* verb_of(const Operation& operation) {
-  constexpr const char* verbs[] = {"embed", "angles", "take_rows", "rms_norm", "prepare", "linear", "rope", "store_kv", "attention", "gated", "add"};
+  constexpr const char* verbs[] = {"embed", "angles", "take_rows", "rms_norm", "prepare", "linear", "rope", "store_kv", "attention", "gated", "add", "layer_norm",
+                                   "activate", "whole_attention"};
   static_assert(std::size(verbs) == std::variant_size_v<Operation>);
   return verbs[operation.index()];
 }
@@ -133,8 +148,13 @@ Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor>
   stages_ = std::make_unique<Stages[]>(regions_.size());
   ArenaLayout layout = lay_out(tensors_, operations_, regions_, output_, max_tokens, max_samples);
   offset_ = std::move(layout.offset);
+  for (const Operation& operation : operations_) {
+    if (const auto* op = std::get_if<WholeAttentionOp>(&operation)) {
+      scratch_bytes_ = std::max<int64_t>(scratch_bytes_, 4 * whole_attention_scratch(op->head_dim, max_tokens));
+    }
+  }
   scratch_offset_ = layout.bytes + 64;  // kernels may read a line past a row's end
-  states_offset_ = scratch_offset_ + device_->pool.size() * kAttentionScratchBytes;
+  states_offset_ = scratch_offset_ + device_->pool.size() * scratch_bytes_;
   arena_bytes_ = states_offset_ + kSplitBytes;
   void* memory = mmap(nullptr, static_cast<size_t>(arena_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -155,7 +175,11 @@ const float* Program::run(const Batch& batch) {
   check_batch(batch, kv_);
   Step step{batch, {}};
   for (const Operation& operation : operations_) {
-    if (const auto* embed = std::get_if<EmbedOp>(&operation)) check_ids("token id", batch.token_ids, batch.num_tokens, embed->weight->n);
+    if (const auto* embed = std::get_if<EmbedOp>(&operation)) {
+      must(ids_of(batch, embed->ids) != nullptr, "the step has no token types");
+      check_ids(octavo::name_of(embed->ids), ids_of(batch, embed->ids), batch.num_tokens, embed->weight->n);
+    }
+    if (std::holds_alternative<WholeAttentionOp>(operation)) check_whole_rows(batch);
     if (const auto* op = std::get_if<AttentionOp>(&operation)) {
       const int64_t group = width(op->q) / (kv_.num_kv_heads * kv_.head_dim);
       if (step.plan_of(group, op->window) == nullptr) {
@@ -171,6 +195,8 @@ const float* Program::run(const Batch& batch) {
       const AttentionPlan& plan = plan_of(step, region);
       stages.work.reset(plan.num_pieces());
       stages.fold.reset(plan.num_folds());
+    } else if (region.kind == Region::Kind::Whole) {
+      stages.work.reset(batch.num_rows * whole_heads(region));
     } else {
       const int64_t rows = step.count(region.rows);
       stages.cut = region.kind == Region::Kind::Rows ? Cut::of(rows, most, 1, kRowsAtOnce) : Cut::of(rows > 0 ? panels_of(region) : 0, most);
@@ -188,6 +214,7 @@ const float* Program::run(const Batch& batch) {
         case Region::Kind::Rows: stages.work.work([&](int64_t piece) { run_rows(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
         case Region::Kind::Products: stages.work.work([&](int64_t piece) { run_products(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
         case Region::Kind::Attention: run_attention(step, region, stages, thread); break;
+        case Region::Kind::Whole: stages.work.work([&](int64_t piece) { run_whole_attention(step, region, piece, thread); }); break;
       }
       if (profiling_ && thread == 0) began = add_time(times_[i], began);
     }
@@ -239,7 +266,7 @@ void Program::run_row_operation(const Step& step, const Operation& operation, in
   const Batch& batch = step.batch;
   const int64_t rows = end - begin;
   if (const auto* op = std::get_if<EmbedOp>(&operation)) {
-    kernels.embed(*op->weight, batch.token_ids + begin, rows, floats(op->out, begin), width(op->out));
+    kernels.embed(*op->weight, ids_of(batch, op->ids) + begin, rows, floats(op->out, begin), width(op->out));
   } else if (const auto* op = std::get_if<AnglesOp>(&operation)) {
     op->rotary.fill(batch.positions + begin, rows, floats(op->out, begin));
   } else if (const auto* op = std::get_if<TakeRowsOp>(&operation)) {
@@ -250,6 +277,11 @@ void Program::run_row_operation(const Step& step, const Operation& operation, in
     const auto size = static_cast<int64_t>(op->weight->size());
     kernels.rms_norm(floats(op->x, begin), width(op->x), rows, width(op->x) / size, size, op->weight->data(), op->eps, floats(op->out, begin),
                      width(op->out));
+  } else if (const auto* op = std::get_if<LayerNormOp>(&operation)) {
+    const int64_t size = width(op->x);
+    kernels.layer_norm(floats(op->x, begin), size, rows, size, op->weight->data(), op->bias->data(), op->eps, floats(op->out, begin), size);
+  } else if (const auto* op = std::get_if<ActivateOp>(&operation)) {
+    kernels.activate(op->activation, floats(op->x, begin), rows * width(op->x), floats(op->out, begin));
   } else if (const auto* op = std::get_if<PrepareOp>(&operation)) {
     kernels.prepare_act(op->kind, floats(op->x, begin), width(op->x), rows, width(op->x), at(op->out, begin));
   } else if (const auto* op = std::get_if<RopeOp>(&operation)) {
@@ -294,10 +326,23 @@ void Program::run_attention(const Step& step, const Region& region, Stages& stag
   const auto& op = std::get<AttentionOp>(operations_[region.begin]);
   const AttentionPlan& plan = plan_of(step, region);
   const AttentionPlan::Layer layer{op.layer, floats(op.q), floats(op.out), op.scale};
-  uint8_t* scratch = arena_ + scratch_offset_ + thread * kAttentionScratchBytes;
+  uint8_t* scratch = arena_ + scratch_offset_ + thread * scratch_bytes_;
   auto* states = reinterpret_cast<float*>(arena_ + states_offset_);
   stages.work.work([&](int64_t piece) { plan.work(device_->kernels, kv_, layer, piece, scratch, states); });
   if (plan.is_split()) stages.fold.work([&](int64_t piece) { plan.fold(device_->kernels, kv_, layer, piece, scratch, states); });
+}
+
+int64_t Program::whole_heads(const Region& region) const {
+  const auto& op = std::get<WholeAttentionOp>(operations_[region.begin]);
+  return width(op.q) / op.head_dim;
+}
+
+void Program::run_whole_attention(const Step& step, const Region& region, int64_t piece, int thread) const {
+  const auto& op = std::get<WholeAttentionOp>(operations_[region.begin]);
+  const int64_t ld = width(op.q), heads = ld / op.head_dim, at = piece % heads * op.head_dim;
+  const int64_t first = step.batch.query_start[piece / heads], length = step.batch.query_start[piece / heads + 1] - first;
+  const WholeRow row{floats(op.q, first) + at, floats(op.k, first) + at, floats(op.v, first) + at, ld, length, op.head_dim, op.scale};
+  device_->kernels.whole_attention(row, floats(op.out, first) + at, ld, reinterpret_cast<float*>(arena_ + scratch_offset_ + thread * scratch_bytes_));
 }
 
 }  // namespace octavo

@@ -17,6 +17,8 @@ bool contains(const std::vector<TensorId>& list, TensorId id) { return std::find
 // Tensors whose place the operation's result may take: it reads no value of them after having written over it.
 std::vector<TensorId> replaceable(const Operation& operation) {
   return std::visit(Match{[](const RmsNormOp& op) { return std::vector{op.x}; },                //
+                          [](const LayerNormOp& op) { return std::vector{op.x}; },              //
+                          [](const ActivateOp& op) { return std::vector{op.x}; },               //
                           [](const RopeOp& op) { return std::vector{op.x}; },                   //
                           [](const GatedOp& op) { return std::vector{op.gate, op.up}; },        //
                           [](const AddOp& op) { return std::vector{op.x, op.y}; },              //
@@ -58,6 +60,9 @@ std::vector<TensorId> inputs_of(const Operation& operation) {
                           [](const RopeOp& op) { return std::vector{op.x, op.angles}; },                //
                           [](const StoreKvOp& op) { return std::vector{op.k, op.v}; },                  //
                           [](const AttentionOp& op) { return std::vector{op.q}; },                      //
+                          [](const WholeAttentionOp& op) { return std::vector{op.q, op.k, op.v}; },     //
+                          [](const LayerNormOp& op) { return std::vector{op.x}; },                      //
+                          [](const ActivateOp& op) { return std::vector{op.x}; },                       //
                           [](const GatedOp& op) { return std::vector{op.gate, op.up}; },                //
                           [](const AddOp& op) { return std::vector{op.x, op.y}; }},
                     operation);
@@ -74,10 +79,11 @@ std::vector<Region> cut_regions(const std::vector<Tensor>& tensors, const std::v
     const Operation& operation = operations[i];
     const TensorId out = output_of(operation);
     const RowSpace rows = out == kNone ? RowSpace::Tokens : tensors[static_cast<size_t>(out)].rows;
-    const auto kind = std::holds_alternative<LinearOp>(operation)      ? Region::Kind::Products
-                      : std::holds_alternative<AttentionOp>(operation) ? Region::Kind::Attention
-                                                                       : Region::Kind::Rows;
-    bool joins = !regions.empty() && regions.back().kind == kind && kind != Region::Kind::Attention;
+    const auto kind = std::holds_alternative<LinearOp>(operation)           ? Region::Kind::Products
+                      : std::holds_alternative<AttentionOp>(operation)      ? Region::Kind::Attention
+                      : std::holds_alternative<WholeAttentionOp>(operation) ? Region::Kind::Whole
+                                                                            : Region::Kind::Rows;
+    bool joins = !regions.empty() && regions.back().kind == kind && (kind == Region::Kind::Rows || kind == Region::Kind::Products);
     if (joins && kind == Region::Kind::Rows) joins = regions.back().rows == rows;
     if (joins && kind == Region::Kind::Products) {
       for (const TensorId id : inputs_of(operation)) joins = joins && !contains(written, id);

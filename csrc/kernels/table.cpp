@@ -5,6 +5,7 @@
 #include "linear.inc"
 #include "octavo/kernels.h"
 #include "sampling.inc"
+#include "whole_attention.inc"
 
 namespace octavo::OCTAVO_ISA {
 
@@ -18,6 +19,8 @@ const KernelTable kernel_table = {
     .linear = linear,
     .embed = embed,
     .rms_norm = rms_norm,
+    .layer_norm = layer_norm,
+    .activate = activate,
     .gated = gated,
     .add = add,
     .rope = rope,
@@ -25,6 +28,7 @@ const KernelTable kernel_table = {
     .attention = attention,
     .attention_segment = attention_segment,
     .attention_fold = attention_fold,
+    .whole_attention = whole_attention,
     .chunk_maxima = chunk_maxima,
     .ids_at_least = ids_at_least,
     .exp_weights = exp_weights,

@@ -177,6 +177,52 @@ class ModelSpec:
 
 
 @dataclass(frozen=True)
+class EncoderSpec:
+    """The numbers of a bidirectional encoder (BERT family): a whole text in, one vector or scores of classes out.
+
+    `max_position`: tokens of the longest text that it was made for, at most num_positions. `pooling`: mean | cls | last, how
+    the tokens' vectors become one; `normalize`: that one is scaled to length 1. `labels`: of its classification head, in the
+    order of the scores; empty where it has none. `is_multi_label`: each score stands for itself (sigmoid, not softmax).
+    """
+
+    family: str  # bert
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    vocab_size: int
+    max_position: int
+    num_positions: int
+    num_token_types: int
+    norm_eps: float
+    activation: str
+    pooling: str
+    normalize: bool
+    labels: tuple[str, ...] = ()
+    is_multi_label: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "hidden_size", "intermediate_size", "num_heads", "vocab_size", "max_position", "num_token_types"):
+            value = getattr(self, name)
+            if not 1 <= value <= 1 << 31:
+                raise ModelError(f"model config: {name} is {value:,}; it must lie in 1..2^31")
+        if self.hidden_size % self.num_heads:
+            raise ModelError(f"model config: hidden_size {self.hidden_size:,} is no multiple of {self.num_heads} heads")
+        if self.max_position > self.num_positions:
+            raise ModelError(f"model config: texts of {self.max_position:,} tokens, but positions for {self.num_positions:,}")
+        if not 0 < self.norm_eps < 1:
+            raise ModelError(f"model config: norm_eps is {self.norm_eps:g}; it must be more than 0 and less than 1")
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    def kv_spec(self) -> KVSpec:
+        """Return KV memory of no layers: an encoder sees a whole text at once and keeps nothing."""
+        return KVSpec(0, self.num_heads, self.head_dim)
+
+
+@dataclass(frozen=True)
 class GenerationDefaults:
     """What the model's own files say of sampling and of where an answer ends."""
 

@@ -11,6 +11,9 @@ ELEMENTWISE = {
     "gated": 2e-6,
     "add": 0.0,
     "attention": 5e-6,
+    "layer_norm": 2e-6,
+    "activate": 2e-6,
+    "whole_attention": 5e-6,
 }
 
 LINEAR = {

@@ -70,6 +70,24 @@ def step(rows: list[tuple[int, int]], block_size: int = 16, seed: int = 0, num_b
     )
 
 
+def whole_rows(lengths: list[int], seed: int = 0) -> Batch:
+    """Return a batch of whole rows that use no KV memory; every token is sampled."""
+    starts = concat_start(lengths)
+    count = int(starts[-1])
+    positions = np.concatenate([np.arange(length, dtype=np.int32) for length in lengths])
+    random = np.random.default_rng(seed)
+    return Batch(
+        token_ids=random.integers(0, 60, count).astype(np.int32),
+        positions=positions,
+        query_start=starts,
+        context_len=np.array(lengths, np.int32),
+        block_table=np.zeros((len(lengths), 0), np.int32),
+        slot_mapping=np.zeros(count, np.int64),
+        sample_rows=np.arange(count, dtype=np.int32),
+        token_types=random.integers(0, 2, count).astype(np.int32),
+    )
+
+
 def one_row(batch: Batch, row: int, start: int, count: int, block_size: int = 16) -> Batch:
     """Return the step of row `row` of `batch` alone, positions start .. start + count - 1."""
     positions = np.arange(start, start + count, dtype=np.int32)

@@ -166,3 +166,49 @@ def test_a_row_with_nan_leaves_its_batch_mates_alone(native):
     dirty = ops.attention(q, kv, 0, batch, 0.125)
     assert np.isnan(dirty[0]).all()
     np.testing.assert_array_equal(dirty[1:], clean[1:])
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 384), (3, 7), (5, 32), (67, 131), (2, 1)])
+def test_layer_norm_centres_and_scales_each_row(native, reference, rows, width):
+    x, weight, bias = cases.floats(rows, width) + 3, cases.floats(width, seed=1), cases.floats(width, seed=2)
+    actual, expected = (cases.ops_of(backend).layer_norm(x, weight, bias, 1e-12) for backend in (native, reference))
+    assert_within("layer_norm", actual, expected)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_tanh", "relu", "tanh"])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1536), (3, 1), (7, 83)])
+def test_activate_gives_each_value_of_the_activation(native, reference, activation, rows, width):
+    x = 4 * cases.floats(rows, width)
+    actual, expected = (cases.ops_of(backend).activate(x, activation) for backend in (native, reference))
+    assert_within("activate", actual, expected)
+
+
+def test_gelu_is_right_in_its_tails_and_passes_nan_on(native, reference):
+    x = np.array([[-1e30, -40, -9, -5, -3, -1e-3, 0, 1e-3, 3, 9, 40, 1e30]], np.float32)
+    actual, expected = (cases.ops_of(backend).activate(x, "gelu") for backend in (native, reference))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
+    assert np.isnan(cases.ops_of(native).activate(np.array([[np.nan]], np.float32), "gelu")).all()
+
+
+WHOLE_ROWS = {  # heads, head_dim, lengths
+    "minilm": (12, 32, [16, 1, 200, 7]),
+    "wide heads": (2, 128, [40, 33]),
+    "odd heads": (3, 6, [5, 18]),
+    "one token": (4, 64, [1]),
+    "long": (1, 32, [700]),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_ROWS)
+def test_whole_attention_sees_all_of_its_row_and_nothing_else(native, reference, name):
+    heads, head_dim, lengths = WHOLE_ROWS[name]
+    batch = cases.whole_rows(lengths)
+    q, k, v = cases.floats(3, len(batch.positions), heads * head_dim)
+    actual, expected = (cases.ops_of(backend).whole_attention(q, k, v, batch, head_dim, head_dim**-0.5) for backend in (native, reference))
+    assert_within("whole_attention", actual, expected)
+
+
+def test_whole_attention_refuses_a_row_that_is_not_whole(native):
+    q = cases.floats(3, 64)
+    with pytest.raises(ValueError, match="whole"):
+        cases.ops_of(native).whole_attention(q, q, q, cases.step([(5, 3)]), 32, 1.0)

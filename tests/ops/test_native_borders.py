@@ -107,7 +107,7 @@ def test_shapes_that_do_not_fit_are_refused(device, backend):
         lambda: device.rope(x, np.zeros(2, np.int32), np.zeros(3), 1.0, False, 4, np.empty_like(x)),
         lambda: device.rope(x, np.zeros(1, np.int32), np.zeros(2), 1.0, False, 4, np.empty_like(x)),
         lambda: device.gated(x, np.zeros((2, 3), np.float32), "silu", np.empty_like(x)),
-        lambda: device.gated(x, x, "relu", np.empty_like(x)),
+        lambda: device.gated(x, x, "swish", np.empty_like(x)),
         lambda: device.embed(weight, np.array([3], np.int32), np.empty((1, 4), np.float32)),
         lambda: device.embed(weight, np.array([-1], np.int32), np.empty((1, 4), np.float32)),
     ):
@@ -117,7 +117,7 @@ def test_shapes_that_do_not_fit_are_refused(device, backend):
 
 @pytest.mark.parametrize(
     "spec",
-    [KVSpec(0, 1, 64), KVSpec(1, 0, 64), KVSpec(1, 1, 63), KVSpec(1, 1, 514), KVSpec(1, 1, 64, "bf16", 24), KVSpec(1, 1, 64, "int8")],
+    [KVSpec(-1, 1, 64), KVSpec(1, 0, 64), KVSpec(1, 1, 63), KVSpec(1, 1, 514), KVSpec(1, 1, 64, "bf16", 24), KVSpec(1, 1, 64, "int8")],
     ids=repr,
 )
 def test_kv_memory_of_a_bad_shape_is_refused(spec):
@@ -151,7 +151,7 @@ def test_a_program_with_operations_that_do_not_fit_is_refused(device, backend):
     def build(emit):
         builder = _native.ProgramBuilder()
         x = builder.tensor("T", 4 * 32)
-        builder.embed(x, weight)
+        builder.embed(x, "tokens", weight)
         return builder.build(device, kv, emit(builder, x), 8, 8)
 
     def take(builder, x):
@@ -173,7 +173,7 @@ def test_a_program_with_operations_that_do_not_fit_is_refused(device, backend):
         return take(builder, x)
 
     def twice(builder, x):
-        builder.embed(x, weight)
+        builder.embed(x, "tokens", weight)
         return take(builder, x)
 
     assert build(take).num_bytes > 0

@@ -17,11 +17,16 @@ struct Batch {
   const int32_t* block_table = nullptr;   // [num_rows, table_width]
   const int64_t* slot_mapping = nullptr;  // [num_tokens]
   const int32_t* sample_rows = nullptr;   // [num_samples]
+  const int32_t* token_types = nullptr;   // [num_tokens], or null where no model asks for them
 };
 
 // Throws std::invalid_argument unless the rows cut the tokens, a row's positions are consecutive and end at its context, its
-// blocks and slots lie in the cache and sample_rows in the tokens. After it no kernel reads or writes out of bounds.
+// blocks and slots lie in the cache (one of no layers is not looked at) and sample_rows in the tokens. After it no kernel reads
+// or writes out of bounds.
 void check_batch(const Batch& batch, const KvCache& kv);
+
+// Throws std::invalid_argument unless every row begins at position 0, as attention over whole rows needs.
+void check_whole_rows(const Batch& batch);
 
 // Throws std::invalid_argument unless all ids lie in [0, limit).
 void check_ids(const char* what, const int32_t* ids, int64_t count, int64_t limit);

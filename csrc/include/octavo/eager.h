@@ -11,6 +11,11 @@
 namespace octavo::eager {
 
 void embed(Device& device, const PackedMatrix& weight, const int32_t* ids, int64_t rows, float* out);
+void layer_norm(Device& device, const float* x, int64_t rows, int64_t width, const float* weight, const float* bias, float eps, float* out);
+void activate(Device& device, Activation activation, const float* x, int64_t count, float* out);
+// q, k, v, out [batch.num_tokens, heads * head_dim]; rows are whole.
+void whole_attention(Device& device, const Batch& batch, int64_t heads, int64_t head_dim, const float* q, const float* k, const float* v, float scale,
+                     float* out);
 void rms_norm(Device& device, const float* x, int64_t rows, int64_t groups, int64_t width, const float* weight, float eps, float* out);
 // bias may be null.
 void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, const float* bias, float* out);

@@ -10,7 +10,7 @@
 
 namespace octavo {
 
-enum class Activation : uint8_t { Silu, GeluTanh };
+enum class Activation : uint8_t { Silu, Gelu, GeluTanh, Relu, Tanh };  // Gelu: with erf
 
 // A segment is 256 positions of the context, cut at multiples of 256. A query's softmax is taken segment by segment and the
 // parts are folded in order, always, so its bits are the same whoever computes the segments.
@@ -44,6 +44,20 @@ struct AttentionRows {
 // on the sum of exp(score - largest) * V.
 [[gnu::always_inline]] inline int64_t attention_state_floats(int64_t head_dim) { return 16 + (head_dim + 15) / 16 * 16; }
 
+// All tokens of one row, and one head of them: every query sees every key.
+struct WholeRow {
+  const float *q, *k, *v;  // the head's values of the row's first token; tokens are ld floats apart
+  int64_t ld, length, head_dim;
+  float scale;
+};
+
+// Queries that one pass of whole_attention takes at most, and the scratch of one call, in floats: the keys by dimension, then
+// the scores of a pass; rows of both hold `length` values, rounded up to whole lines.
+constexpr int64_t kWholeQueries = 8;
+[[gnu::always_inline]] inline int64_t whole_attention_scratch(int64_t head_dim, int64_t length) {
+  return (head_dim + kWholeQueries) * ((length + 15) / 16 * 16);
+}
+
 // Scratch of one attention call.
 constexpr int64_t kAttentionScratchBytes = (3 * kMaxVectors * (16 + kMaxHeadDim) + 16 * kSegment) * 4;
 
@@ -65,6 +79,11 @@ struct KernelTable {
   // --- elementwise.inc --------------------------------------------------------------------------------------------
   // Each of `groups` groups of `width` values of each row: x / sqrt(mean x^2 + eps) * weight. out may be x.
   void (*rms_norm)(const float* x, int64_t ldx, int64_t rows, int64_t groups, int64_t width, const float* weight, float eps, float* out, int64_t ldo);
+  // x centred and scaled: (x - mean) / sqrt(variance + eps) * weight + bias, a row at a time. out may be x.
+  void (*layer_norm)(const float* x, int64_t ldx, int64_t rows, int64_t width, const float* weight, const float* bias, float eps, float* out,
+                     int64_t ldo);
+  // activation(x), value by value. out may be x.
+  void (*activate)(Activation activation, const float* x, int64_t count, float* out);
   // out may be gate or up.
   void (*gated)(Activation activation, const float* gate, int64_t ldg, const float* up, int64_t ldu, int64_t rows, int64_t width, float* out,
                 int64_t ldo);
@@ -84,6 +103,10 @@ struct KernelTable {
   // segment are left alone), then the fold of states [segment - first_segment][rows * group].
   void (*attention_segment)(const KvCache& kv, const AttentionRows& rows, int64_t segment, float* states, uint8_t* scratch);
   void (*attention_fold)(const KvCache& kv, const AttentionRows& rows, const float* states, float* out, int64_t ldo, uint8_t* scratch);
+
+  // --- whole_attention.inc ------------------------------------------------------------------------------------------
+  // out: the head's place in the row's first token, ldo floats between tokens.
+  void (*whole_attention)(const WholeRow& row, float* out, int64_t ldo, float* scratch);
 
   // --- sampling.inc: chunks are of kSamplingChunk logits -------------------------------------------------------------
   // Returns whether a logit is NaN; chunk_max[i] = the largest logit of chunk i.

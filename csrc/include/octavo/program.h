@@ -4,7 +4,8 @@
 //   rows       operations in which a row of the result reads the same row of the operands: a piece is a few rows, taken
 //              through all operations, so what one writes the next finds in the cache;
 //   products   linear operations that do not read each other's results: a piece is some panels of all of them;
-//   attention  see attention_plan.h.
+//   attention  see attention_plan.h;
+//   whole      attention over whole rows, without KV memory: a piece is one head of one row.
 //
 // Tensors are numbered by the caller. A tensor lives in the arena from its writer to its last reader; a place is taken over
 // where an operation may work in place, else only in a later region.
@@ -36,8 +37,11 @@ constexpr TensorId kNone = -1;
 
 using Vector = std::shared_ptr<const std::vector<float>>;
 
+enum class Ids : uint8_t { Tokens, Positions, Types };  // which index array of the batch
+
 struct EmbedOp {
   TensorId out;
+  Ids ids;
   std::shared_ptr<const PackedMatrix> weight;
 };
 struct AnglesOp {  // cos and sin of the tokens' positions
@@ -51,6 +55,15 @@ struct RmsNormOp {
   TensorId out, x;
   Vector weight;
   float eps;
+};
+struct LayerNormOp {
+  TensorId out, x;
+  Vector weight, bias;
+  float eps;
+};
+struct ActivateOp {
+  TensorId out, x;
+  Activation activation;
 };
 struct PrepareOp {  // x as operand of products
   TensorId out, x;
@@ -77,6 +90,11 @@ struct AttentionOp {
   float scale;
   int64_t window;
 };
+struct WholeAttentionOp {
+  TensorId out, q, k, v;
+  int64_t head_dim;
+  float scale;
+};
 struct GatedOp {
   TensorId out, gate, up;
   Activation activation;
@@ -85,14 +103,15 @@ struct AddOp {
   TensorId out, x, y;
 };
 
-using Operation = std::variant<EmbedOp, AnglesOp, TakeRowsOp, RmsNormOp, PrepareOp, LinearOp, RopeOp, StoreKvOp, AttentionOp, GatedOp, AddOp>;
+using Operation = std::variant<EmbedOp, AnglesOp, TakeRowsOp, RmsNormOp, PrepareOp, LinearOp, RopeOp, StoreKvOp, AttentionOp, GatedOp, AddOp, LayerNormOp,
+                               ActivateOp, WholeAttentionOp>;
 
 // Tensors that an operation reads, and the one that it writes (kNone: none).
 std::vector<TensorId> inputs_of(const Operation& operation);
 TensorId output_of(const Operation& operation);
 
 struct Region {
-  enum class Kind : uint8_t { Rows, Products, Attention } kind;
+  enum class Kind : uint8_t { Rows, Products, Attention, Whole } kind;
   RowSpace rows;
   size_t begin, end;  // operations
 };
@@ -153,6 +172,8 @@ class Program {
   int64_t panels_of(const Region& region) const;
   const AttentionPlan& plan_of(const Step& step, const Region& region) const;
   void run_attention(const Step& step, const Region& region, Stages& stages, int thread) const;
+  int64_t whole_heads(const Region& region) const;
+  void run_whole_attention(const Step& step, const Region& region, int64_t piece, int thread) const;
 
   std::shared_ptr<Device> device_;
   std::mutex callers_;
@@ -166,6 +187,7 @@ class Program {
   bool profiling_ = false;
   std::vector<RegionTime> times_;  // of each region
   std::unique_ptr<Stages[]> stages_;  // of each region
+  int64_t scratch_bytes_ = kAttentionScratchBytes;  // of a thread
   int64_t scratch_offset_ = 0, states_offset_ = 0, arena_bytes_ = 0;
   uint8_t* arena_ = nullptr;  // anonymous mapping: backed on first touch
 };

@@ -16,6 +16,7 @@ from octavo.loaders.catalogue import find_model
 from octavo.loaders.load import open_weights
 from octavo.loaders.progress import OnProgress, PullProgress
 from octavo.loaders.store import list_models, pull
+from octavo.specs import ModelSpec
 from octavo.units import format_bytes
 
 
@@ -49,7 +50,9 @@ def models_command() -> int:
 def _describe(path: Path) -> str:
     checkpoint = open_weights(path)
     spec = checkpoint.spec
-    heads = f"{spec.num_heads} heads ({spec.num_kv_heads} KV)"
+    heads = f"{spec.num_heads} heads"
+    if isinstance(spec, ModelSpec):
+        heads += f" ({spec.num_kv_heads} KV)"
     return (
         f"{spec.family}, {spec.num_layers} layers of {spec.hidden_size:,}, {heads}, vocabulary {spec.vocab_size:,}, "
         f"context {spec.max_position:,}, weights {format_bytes(checkpoint.num_bytes)}"

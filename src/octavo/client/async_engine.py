@@ -13,21 +13,33 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
-import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from octavo.client.choice import Choice
 from octavo.client.engine_process import HELLO, EngineProcess
-from octavo.client.front import RequestMaker, TextFront, open_text_front
+from octavo.client.front import RequestMaker, TextFront, check_generates, open_text_front
 from octavo.client.outputs import RequestOutput
+from octavo.client.pooling import PoolChoice, PooledEvent, PoolFront, PoolPrompt, values_of
 from octavo.config.schema import EngineConfig
 from octavo.errors import EngineDead, StartupError
 from octavo.loaders.store import resolve_model
 from octavo.messages.stats import StepStats
-from octavo.messages.wire import AbortRequest, ControlReply, ControlRequest, EngineReady, FromEngine, StepOutputs, TokenDelta
+from octavo.messages.wire import (
+    AbortRequest,
+    ControlReply,
+    ControlRequest,
+    EngineReady,
+    FromEngine,
+    PoolRequest,
+    PoolTask,
+    StepOutputs,
+    TokenDelta,
+)
 from octavo.params import SamplingParams
-from octavo.specs import GenerationDefaults, ModelSpec
+from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -40,16 +52,19 @@ RESTART_WINDOW_S = 60.0
 RESTART_DELAYS_S = (0.0, 0.5, 1.0, 2.0)
 
 
-class Generation(AsyncIterator[RequestOutput]):
+Event = TypeVar("Event", RequestOutput, PooledEvent)
+
+
+class Events(AsyncIterator[Event], Generic[Event]):
     """The events of one request, all choices interleaved. Read it to its end, or aclose() it: that aborts the request."""
 
     def __init__(self, open_choices: int, on_close: Callable[[], None]) -> None:
         self._open_choices = open_choices
         self._on_close = on_close
-        self._events: deque[RequestOutput] = deque()
+        self._events: deque[Event] = deque()
         self._arrived = asyncio.Event()
 
-    async def __anext__(self) -> RequestOutput:
+    async def __anext__(self) -> Event:
         while not self._events:
             if self._open_choices == 0:
                 raise StopAsyncIteration
@@ -61,16 +76,19 @@ class Generation(AsyncIterator[RequestOutput]):
         """Abort what is unfinished; idempotent, and nothing to do after the last event."""
         self._on_close()
 
-    def put(self, event: RequestOutput) -> None:
+    def put(self, event: Event) -> None:
         self._events.append(event)
         self._open_choices -= event.finish_reason is not None
         self._arrived.set()
 
 
-class _InFlight:
-    """One choice that the engine works on."""
+Generation = Events[RequestOutput]
 
-    def __init__(self, choice: Choice, stream: Generation) -> None:
+
+class _InFlight:
+    """One choice that the engine works on, and where its events go."""
+
+    def __init__(self, choice: Choice | PoolChoice, stream: Events[Any]) -> None:
         self.choice = choice
         self.stream = stream
         self.crashes = 0
@@ -91,6 +109,7 @@ class AsyncEngine:
         self._in_flight: dict[str, _InFlight] = {}
         self._replies: dict[int, asyncio.Future[ControlReply]] = {}
         self._next_control_id = 1
+        self._num_pooled = 0
         self._stats_listeners: list[Callable[[StepStats], None]] = []
         self._stopping = False
         self._heard_s = time.monotonic()
@@ -119,7 +138,7 @@ class AsyncEngine:
         return cls(config, front, process, ready, log)
 
     @property
-    def spec(self) -> ModelSpec:
+    def spec(self) -> ModelSpec | EncoderSpec:
         return self._front.spec
 
     @property
@@ -139,6 +158,11 @@ class AsyncEngine:
         return self._front.model_names
 
     @property
+    def pool_front(self) -> PoolFront:
+        """What reads texts for `pool`. Raises InvalidRequest when the model generates."""
+        return PoolFront(self._front, self.ready.max_model_len)
+
+    @property
     def is_alive(self) -> bool:
         """Whether the engine's process runs and has been heard of lately."""
         return self._process is not None and self._silence_s() < SILENCE_S
@@ -155,6 +179,7 @@ class AsyncEngine:
         self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str = "", priority: int = 0
     ) -> Generation:
         """Return the events of all params.n choices. Raises RequestError and EngineDead here, not later."""
+        check_generates(self._front)
         if self.last_error is not None or self._stopping:
             raise EngineDead(f"the engine is not running: {self.last_error or 'it is being stopped'}")
         requests = list(self._maker.make(prompt_token_ids, params, arrival_s=time.monotonic(), cache_salt=cache_salt, priority=priority))
@@ -164,6 +189,34 @@ class AsyncEngine:
             if self._process is not None:  # else the restart under way sends it
                 self._process.send(request)
         return stream
+
+    async def pool(self, prompt: PoolPrompt, task: PoolTask, *, activate: bool = True, priority: int = 0) -> npt.NDArray[np.float32]:
+        """Return the vector, vectors or scores of one text, as PoolRequest says. Raises RequestError, RequestFailed and
+        EngineDead. Cancelling it aborts the request."""
+        if self.last_error is not None or self._stopping:
+            raise EngineDead(f"the engine is not running: {self.last_error or 'it is being stopped'}")
+        self.pool_front.check_task(task)
+        self._num_pooled += 1
+        request = PoolRequest(
+            request_id=f"p{self._num_pooled}",
+            prompt_token_ids=prompt.token_ids,
+            task=task,
+            second_start=prompt.second_start,
+            arrival_s=time.monotonic(),
+            activate=activate,
+            priority=priority,
+        )
+        stream = Events[PooledEvent](1, lambda: self._abort([request.request_id]))
+        self._in_flight[request.request_id] = _InFlight(PoolChoice(request), stream)
+        if self._process is not None:  # else the restart under way sends it
+            self._process.send(request)
+        try:
+            event = await anext(stream)
+        finally:
+            await stream.aclose()
+        if event.finish_reason == "abort":
+            raise EngineDead("the engine was stopped before it answered")
+        return values_of(event)
 
     async def control(self, kind: Literal["ping", "reset_prefix_cache"], *, reset_running_requests: bool = False) -> ControlReply:
         """Return the engine's answer to an administrative verb. Raises EngineDead."""
@@ -279,9 +332,7 @@ class AsyncEngine:
         self._heard_s = time.monotonic()
         process.listen(self._on_message)
         for flight in self._in_flight.values():
-            choice = flight.choice
-            sent = {"resume_token_ids": list(choice.output_token_ids), "num_scored_tokens": choice.num_scored_tokens}
-            process.send(msgspec.structs.replace(choice.request, **sent))
+            process.send(flight.choice.resumed())
         self._on_log(f"engine process restarted; {len(self._in_flight)} requests go on")
 
     def _give_up(self, reason: str) -> None:

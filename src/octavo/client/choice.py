@@ -6,6 +6,8 @@ The engine knows ids only. Text, stop strings and the candidates' names are made
 
 from __future__ import annotations
 
+import msgspec
+
 from octavo.client.outputs import Logprob, PositionLogprobs, RequestOutput
 from octavo.messages.wire import GenerateRequest, TokenDelta, TokenLogprobs
 from octavo.text.detokenizer import Detokenizer
@@ -36,6 +38,11 @@ class Choice:
             min_tokens=params.min_tokens,
             continues_text=True,
         )
+
+    def resumed(self) -> GenerateRequest:
+        """Return the request to give to a new engine: it goes on behind the tokens that have come."""
+        sent = {"resume_token_ids": list(self.output_token_ids), "num_scored_tokens": self.num_scored_tokens}
+        return msgspec.structs.replace(self.request, **sent)
 
     def feed(self, delta: TokenDelta) -> RequestOutput:
         """Return the event of one delta."""

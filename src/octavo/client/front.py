@@ -15,7 +15,7 @@ from octavo.errors import ConfigError, ContextLengthExceeded, InvalidRequest
 from octavo.loaders.load import read_generation_defaults, read_spec, read_text
 from octavo.messages.wire import GenerateRequest
 from octavo.params import LogprobsMode, SamplingParams
-from octavo.specs import GenerationDefaults, ModelSpec
+from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ class TextFront:
     """`generation` holds no sampling defaults when the config says generation_config octavo."""
 
     model_names: tuple[str, ...]
-    spec: ModelSpec
+    spec: ModelSpec | EncoderSpec
     generation: GenerationDefaults
     tokenizer: Tokenizer
     chat: ChatTemplate | None
@@ -52,6 +52,15 @@ def open_text_front(config: ModelConfig, path: Path) -> TextFront:
         tokenizer=tokenizer,
         chat=ChatTemplate.from_assets(assets, tokenizer, override=override) if has_template else None,
     )
+
+
+def check_generates(front: TextFront) -> None:
+    """Raise InvalidRequest for a model that gives vectors or scores and no text."""
+    if isinstance(front.spec, EncoderSpec):
+        raise InvalidRequest(
+            "this model gives vectors or scores and generates no text; ask it at /v1/embeddings, /pooling, /classify, /score or /rerank",
+            code="unsupported_task",
+        )
 
 
 def model_name(model: str) -> str:

@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 
 from octavo.client.choice import Choice
-from octavo.client.front import RequestMaker, open_text_front
+from octavo.client.front import RequestMaker, check_generates, open_text_front
 from octavo.client.outputs import PositionLogprobs, RequestOutput
+from octavo.client.pooling import PoolFront
+from octavo.client.pooling_calls import PooledAnswer, PoolingCalls, pair_up
 from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
 from octavo.engine.startup import start_engine
 from octavo.errors import ConfigError, InvalidRequest, RequestFailed
 from octavo.loaders.store import resolve_model
-from octavo.messages.wire import GenerateRequest
+from octavo.messages.wire import GenerateRequest, PoolTask
 from octavo.params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tools import validate_tools
@@ -122,9 +124,42 @@ class LLM:
         ]
         return self._run([None] * len(token_ids), token_ids, sampling_params, use_tqdm)
 
+    def embed(self, prompts: Prompt | Iterable[Prompt], *, truncate_prompt_tokens: int | None = None) -> list[PooledAnswer]:
+        """Return each prompt's vector (`.outputs.embedding`), in order. `truncate_prompt_tokens`: cut longer prompts there, -1
+        where the model ends; None refuses them.
+
+        Raises RequestError, also for a model that does not do it, before anything runs, and RequestFailed."""
+        return self._pooling().embed(_prompts(prompts), truncate_prompt_tokens)
+
+    def encode(
+        self,
+        prompts: Prompt | Iterable[Prompt],
+        *,
+        pooling_task: PoolTask = "token_embed",
+        use_activation: bool = True,
+        truncate_prompt_tokens: int | None = None,
+    ) -> list[PooledAnswer]:
+        """Return each prompt's array (`.outputs.data`): embed one vector, token_embed one a token, classify the scores of the
+        classes. Without `use_activation` vectors keep their length and scores are no probabilities. Raises as embed does."""
+        return self._pooling().encode(_prompts(prompts), pooling_task, truncate_prompt_tokens, activate=use_activation)
+
+    def classify(self, prompts: Prompt | Iterable[Prompt], *, truncate_prompt_tokens: int | None = None) -> list[PooledAnswer]:
+        """Return each prompt's probabilities of the model's labels (`.outputs.probs`). Raises as embed does."""
+        return self._pooling().classify(_prompts(prompts), truncate_prompt_tokens)
+
+    def score(
+        self, data_1: str | Sequence[str], data_2: str | Sequence[str], *, truncate_prompt_tokens: int | None = None
+    ) -> list[PooledAnswer]:
+        """Return how well two texts go together (`.outputs.score`): one with each of several, or two lists text by text. A
+        cross-encoder's score, or the cosine of an embedding model's vectors. Raises as embed does."""
+        return self._pooling().score(pair_up(data_1, data_2), truncate_prompt_tokens)
+
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         """Forget every cached prefix; return False while requests run, unless they are to be reset (they start over, same answer)."""
         return self._engine.reset_prefix_cache(reset_running_requests)
+
+    def _pooling(self) -> PoolingCalls:
+        return PoolingCalls(PoolFront(self._front, self._ready.max_model_len), self._engine)
 
     def _run(
         self,
@@ -133,6 +168,7 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         use_tqdm: bool,
     ) -> list[Answer]:
+        check_generates(self._front)
         params = self._params_for(prompts, sampling_params)
         arrival_s = time.monotonic()
         requests = [list(self._maker.make(prompt, one, arrival_s=arrival_s)) for prompt, one in zip(prompts, params, strict=True)]
@@ -210,6 +246,11 @@ def _token_ids(prompt: Sequence[int]) -> list[int]:
         return [index(token_id) for token_id in prompt]
     except TypeError:
         raise InvalidRequest("a prompt must be a string or a list of token ids", code="invalid_type", param="prompt") from None
+
+
+def _prompts(prompts: Prompt | Iterable[Prompt]) -> list[Prompt]:
+    """Return one prompt or several as a list of text and of plain token ids. Raises InvalidRequest."""
+    return [prompt if isinstance(prompt, str) else _token_ids(prompt) for prompt in _listed(prompts)]
 
 
 def _fold(events: list[RequestOutput]) -> CompletionOutput:

@@ -135,6 +135,14 @@ FLAGS: tuple[Flag, ...] = (
         "raw_logprobs|processed_logprobs",
         _one_of("raw_logprobs", "processed_logprobs"),
     ),
+    Flag(
+        "runner",
+        "model.runner",
+        "Model",
+        "generate: text; pooling: vectors and scores of encoders; auto: what the model does",
+        "auto|generate|pooling",
+        _one_of("auto", "generate", "pooling"),
+    ),
     Flag("seed", "model.seed", "Model", "make requests without a seed reproducible, in order of arrival", "N", parse_int),
     Flag("block-size", "cache.block_size", "Memory", "token positions in one block of KV memory: 16, 32, 64 or 128", "N", parse_int),
     Flag(

@@ -28,6 +28,7 @@ class ModelConfig:
     chat_template: str | None = None  # path of a Jinja file that replaces the model's own
     generation_config: str = "auto"  # auto: sampling defaults from the model's files; octavo: none
     logprobs_mode: str = "raw_logprobs"  # of the model's own logits | processed_logprobs: of what a token was drawn from
+    runner: str = "auto"  # auto: what the model does | generate: text | pooling: vectors and scores
     seed: int | None = None  # makes unseeded requests reproducible, in order of arrival
 
     def __post_init__(self) -> None:
@@ -37,6 +38,7 @@ class ModelConfig:
             raise ConfigError("served_model_name holds an empty name; clients could not ask for it")
         _one_of("logprobs_mode", self.logprobs_mode, ("raw_logprobs", "processed_logprobs"))
         _one_of("generation_config", self.generation_config, ("auto", "octavo"))
+        _one_of("runner", self.runner, ("auto", "generate", "pooling"))
 
 
 @dataclass(frozen=True)

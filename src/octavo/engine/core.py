@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from octavo.engine.executor import Executor
-from octavo.errors import CapacityError, RequestError
+from octavo.errors import CapacityError, InvalidRequest, RequestError
 from octavo.messages.stats import StepStats
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
-from octavo.messages.wire import ControlReply, ControlRequest, GenerateRequest, StepOutputs, TokenDelta
+from octavo.messages.wire import ControlReply, ControlRequest, EngineRequest, PoolRequest, StepOutputs, TokenDelta
 from octavo.scheduler.scheduler import Counters, Scheduler, plan_around
 
 log = logging.getLogger(__name__)
@@ -36,11 +36,14 @@ class EngineCore:
         """A step would compute or report something."""
         return bool(self._deltas or self._in_flight) or self._scheduler.has_requests
 
-    def add(self, request: GenerateRequest) -> None:
+    def add(self, request: EngineRequest) -> None:
         """Queue `request`. One that can never run is answered by a final delta with finish_reason "error".
 
         Raises EngineError, changing nothing, when its id belongs to an unfinished request."""
+        delta: TokenDelta | None
         try:
+            if isinstance(request, PoolRequest):
+                raise InvalidRequest("this model generates text; it gives no vectors or scores")
             delta = self._scheduler.add(request)
         except (RequestError, CapacityError) as refusal:
             delta = TokenDelta(request.request_id, [], "error", error=refusal.message)

@@ -10,16 +10,39 @@ It knows which client owns which request, and nothing of tokens or memory.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from typing import Protocol
 
-from octavo.engine.core import EngineCore
 from octavo.engine.endpoint import EngineSocket
-from octavo.messages.wire import AbortRequest, ControlReply, EngineReady, GenerateRequest, StepOutputs, ToEngine, TokenDelta
+from octavo.messages.wire import (
+    AbortRequest,
+    ControlReply,
+    ControlRequest,
+    EngineReady,
+    EngineRequest,
+    GenerateRequest,
+    PoolRequest,
+    StepOutputs,
+    ToEngine,
+    TokenDelta,
+)
 
 log = logging.getLogger(__name__)
 
 
+class Core(Protocol):
+    """What the loop drives: `core.EngineCore`, or `pooling_core.PoolingCore` for models that do not generate."""
+
+    @property
+    def has_work(self) -> bool: ...
+    def add(self, request: EngineRequest) -> None: ...
+    def abort(self, request_ids: Iterable[str]) -> None: ...
+    def control(self, request: ControlRequest) -> ControlReply: ...
+    def step(self) -> StepOutputs | None: ...
+
+
 class EngineLoop:
-    def __init__(self, core: EngineCore, socket: EngineSocket, ready: EngineReady) -> None:
+    def __init__(self, core: Core, socket: EngineSocket, ready: EngineReady) -> None:
         self._core = core
         self._socket = socket
         self._ready = ready
@@ -48,7 +71,7 @@ class EngineLoop:
         if client not in self._clients:
             self._clients[client] = None
             self._send(client, self._ready)
-        if isinstance(message, GenerateRequest):
+        if isinstance(message, GenerateRequest | PoolRequest):
             self._add(client, message)
         elif isinstance(message, AbortRequest):
             self._core.abort(request_id for request_id in message.request_ids if self._owners.get(request_id) == client)
@@ -58,7 +81,7 @@ class EngineLoop:
         else:
             self._send(client, self._core.control(message))
 
-    def _add(self, client: bytes, request: GenerateRequest) -> None:
+    def _add(self, client: bytes, request: EngineRequest) -> None:
         """Queue a request. One whose id is taken is dropped: an answer under that id would end the other request."""
         if request.request_id in self._owners:
             log.warning("dropped a request whose id belongs to an unfinished one")

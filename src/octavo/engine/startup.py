@@ -14,6 +14,8 @@ from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.kv_events import KVEventPublisher
+from octavo.engine.pooling_core import PoolingCore
+from octavo.engine.pooling_startup import choose_pooling_limits, describe_pooling, start_pooling
 from octavo.engine.prefix_cache import make_parts
 from octavo.errors import ConfigError, StartupError
 from octavo.kv.manager import KVManager
@@ -23,7 +25,7 @@ from octavo.params import SamplingParams
 from octavo.planner.memory import CPU_MAX_NUM_BATCHED_TOKENS, CPU_MAX_NUM_SEQS, MemoryLedger, plan_memory
 from octavo.scheduler.admission import Limits
 from octavo.scheduler.scheduler import Scheduler
-from octavo.specs import KVSpec
+from octavo.specs import EncoderSpec, KVSpec, ModelSpec
 from octavo.units import format_bytes
 from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.worker import Worker
@@ -49,7 +51,7 @@ class PhaseClock:
         return f"engine ready in {total:.2f} s: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.phases)
 
 
-def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple[EngineCore, EngineReady]:
+def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple[EngineCore | PoolingCore, EngineReady]:
     """Return a warm engine and what it resolved for itself. Raises StartupError (ConfigError, ModelError, OutOfMemory)."""
     clock = clock or PhaseClock()
     free_bytes = free_memory_bytes()
@@ -58,6 +60,9 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
 
     loaded = load_model(config, path, on_phase=lambda name, seconds: clock.mark(name))
 
+    check_runner(config.model.runner, loaded.spec)
+    if isinstance(loaded.spec, EncoderSpec):
+        return start_encoder(config, loaded, loaded.spec, free_bytes, clock)
     size = size_engine(config, loaded, free_bytes)
     ledger, kv_spec = size.ledger, size.kv_spec
     clock.mark("plan")
@@ -111,9 +116,12 @@ class EngineSize:
 
 def size_engine(config: EngineConfig, loaded: LoadedModel, free_bytes: int) -> EngineSize:
     """Return the sizes of an engine on a machine with `free_bytes` free. Raises ConfigError and OutOfMemory."""
-    max_model_len = choose_max_model_len(config.model.max_model_len, loaded.spec.max_position)
+    spec = loaded.spec
+    if isinstance(spec, EncoderSpec):
+        raise ConfigError(f"a {spec.family} encoder has no KV memory to size: it reads a text in one step and keeps nothing")
+    max_model_len = choose_max_model_len(config.model.max_model_len, spec.max_position)
     seqs, tokens = choose_batch_size(config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens, max_model_len)
-    kv_spec = loaded.spec.kv_spec(choose_kv_dtype(config), config.cache.block_size)
+    kv_spec = spec.kv_spec(choose_kv_dtype(config), config.cache.block_size)
     ledger = plan_memory(
         free_bytes=free_bytes,
         weight_bytes=loaded.weight_bytes,
@@ -127,6 +135,29 @@ def size_engine(config: EngineConfig, loaded: LoadedModel, free_bytes: int) -> E
         num_blocks_override=config.cache.num_gpu_blocks_override,
     )
     return EngineSize(ledger, kv_spec, seqs, tokens)
+
+
+def start_encoder(
+    config: EngineConfig, loaded: LoadedModel, spec: EncoderSpec, free_bytes: int, clock: PhaseClock
+) -> tuple[PoolingCore, EngineReady]:
+    """Return a warm engine of a model that gives vectors or scores."""
+    sizes = config.scheduler
+    max_model_len = choose_max_model_len(config.model.max_model_len, spec.max_position)
+    limits = choose_pooling_limits(sizes.max_num_seqs, sizes.max_num_batched_tokens, max_model_len, spec.vocab_size)
+    core, ledger = start_pooling(loaded, spec, limits, free_bytes=free_bytes, enforce_eager=config.runtime.enforce_eager, mark=clock.mark)
+    lines = [f"backend: {loaded.backend.describe()}", *ledger, clock.line()]
+    return core, describe_pooling(limits, config.cache.block_size, lines)
+
+
+def check_runner(runner: str, spec: ModelSpec | EncoderSpec) -> None:
+    """Raise ConfigError when the model does not do what `runner` asks for."""
+    if runner == "generate" and isinstance(spec, EncoderSpec):
+        raise ConfigError(f"runner is generate, but a {spec.family} encoder generates no text; leave --runner out, or take a decoder")
+    if runner == "pooling" and isinstance(spec, ModelSpec):
+        raise ConfigError(
+            f"runner is pooling, but vectors from {spec.family} decoders are not supported; "
+            "leave --runner out, or choose an encoder such as all-minilm-l6-v2"
+        )
 
 
 def choose_max_model_len(wished: int | None, max_position: int) -> int:

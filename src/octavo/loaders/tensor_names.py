@@ -7,7 +7,7 @@ told in one error.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from octavo.errors import ModelError
 from octavo.specs import ModelSpec, RawTensor
@@ -72,9 +72,25 @@ def bind_tensors(spec: ModelSpec, found: Mapping[str, RawTensor], names: Mapping
     """
     if spec.num_layers > len(found):
         raise ModelError(f"the model's settings announce {spec.num_layers:,} layers, but its files hold {len(found):,} tensors in all")
-    wanted = {file_name(name, names): (name, shape) for name, shape in expected_shapes(spec).items()}
+    return match_tensors(
+        expected_shapes(spec), found, names, lambda name: _is_ignored(name, spec), f"{spec.family}, {spec.num_layers} layers"
+    )
+
+
+def match_tensors(
+    shapes: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, RawTensor],
+    names: Mapping[str, str],
+    is_ignored: Callable[[str], bool],
+    model: str,
+) -> dict[str, RawTensor]:
+    """Return the tensors of `found` that `shapes` (by canonical name) asks for, under their canonical names.
+
+    Raises one ModelError that lists all missing, left-over (unless ignored) and mis-shaped tensors of the `model`.
+    """
+    wanted = {file_name(name, names): (name, shape) for name, shape in shapes.items()}
     missing = [name for name in wanted if name not in found]
-    left_over = [name for name in found if name not in wanted and not _is_ignored(name, spec)]
+    left_over = [name for name in found if name not in wanted and not is_ignored(name)]
     mis_shaped = [
         f"{name} is {found[name].shape}, the settings give {shape}"
         for name, (_, shape) in wanted.items()
@@ -83,7 +99,7 @@ def bind_tensors(spec: ModelSpec, found: Mapping[str, RawTensor], names: Mapping
     groups = {"missing": missing, "left over": left_over, "mis-shaped": mis_shaped}
     problems = [f"{label}: {', '.join(those)}" for label, those in groups.items() if those]
     if problems:
-        raise ModelError(f"the model's tensors do not fit its settings ({spec.family}, {spec.num_layers} layers). {'. '.join(problems)}")
+        raise ModelError(f"the model's tensors do not fit its settings ({model}). {'. '.join(problems)}")
     return {canonical: found[name] for name, (canonical, _) in wanted.items()}
 
 

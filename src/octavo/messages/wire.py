@@ -14,6 +14,7 @@ from octavo.messages.stats import StepStats
 from octavo.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+PoolTask = Literal["embed", "token_embed", "classify"]
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, tag="generate", kw_only=True, omit_defaults=True):
@@ -42,6 +43,25 @@ class GenerateRequest(msgspec.Struct, frozen=True, tag="generate", kw_only=True,
         return f"GenerateRequest({self.request_id!r}, {len(self.prompt_token_ids)} prompt tokens)"
 
 
+class PoolRequest(msgspec.Struct, frozen=True, tag="pool", kw_only=True, omit_defaults=True):
+    """One text to read: `embed` asks for its vector, `token_embed` for one a token, `classify` for the scores of its classes.
+
+    `second_start` is where the second of two texts read together begins; the number of tokens where there is one. `activate`:
+    scale a vector to length 1 where the model does, turn scores into probabilities.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    task: PoolTask
+    second_start: int
+    arrival_s: float
+    activate: bool = True
+    priority: int = 0
+
+    def __repr__(self) -> str:
+        return f"PoolRequest({self.request_id!r}, {self.task}, {len(self.prompt_token_ids)} prompt tokens)"
+
+
 class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
     """Stop these requests. Unknown ids are ignored: they have ended already."""
 
@@ -58,7 +78,8 @@ class ControlRequest(msgspec.Struct, frozen=True, tag="control", omit_defaults=T
     reset_running_requests: bool = False
 
 
-ToEngine = GenerateRequest | AbortRequest | ControlRequest
+EngineRequest = GenerateRequest | PoolRequest
+ToEngine = EngineRequest | AbortRequest | ControlRequest
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -77,6 +98,7 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `num_cached_tokens`: prompt tokens found in the prefix cache, right from the first delta on.
     `prompt_logprobs`: of the next prompt tokens, from the second on; all of them come before the first output token, in
     deltas without one.
+    `pooled`: the answer to a PoolRequest, float32 values (of all tokens' vectors, one after another, for token_embed).
     """
 
     request_id: str
@@ -87,6 +109,7 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     num_cached_tokens: int = 0
     error: str | None = None
     prompt_logprobs: list[TokenLogprobs] | None = None
+    pooled: bytes | None = None
 
     def __repr__(self) -> str:
         return f"TokenDelta({self.request_id!r}, {len(self.token_ids)} tokens, {self.finish_reason})"

@@ -1,4 +1,4 @@
-"""Model families by name: which wiring each has."""
+"""Model families by name: which wiring each has. Decoders have a ModelSpec, encoders an EncoderSpec."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 from octavo.errors import ModelError
 from octavo.models.decoder import Decoder
+from octavo.models.encoder import bind_encoder
 from octavo.models.weights import bind_weights
 from octavo.ops.interface import Backend, Model
-from octavo.specs import ModelSpec, RawTensor
+from octavo.specs import EncoderSpec, ModelSpec, RawTensor
 
 Builder = Callable[[ModelSpec, Mapping[str, RawTensor], Backend], Model]
 
@@ -20,8 +21,10 @@ def _decoder(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend
 FAMILIES: dict[str, Builder] = dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _decoder)
 
 
-def bind(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Model:
+def bind(spec: ModelSpec | EncoderSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Model:
     """Return the model of `spec` with its weights loaded by `backend`. Raises ModelError for an unknown family."""
+    if isinstance(spec, EncoderSpec):
+        return bind_encoder(spec, tensors, backend)
     builder = FAMILIES.get(spec.family)
     if builder is None:
         raise ModelError(f"model family {spec.family!r} is not supported; known families: {', '.join(sorted(FAMILIES))}")

@@ -31,7 +31,8 @@ class Batch:
 
     token_ids [T], positions [T] (0-based in the request), query_start [R + 1], context_len [R] (tokens of the row once
     this step is done), block_table [R, B] (block ids; entries past the row's blocks are 0), slot_mapping [T] (block id *
-    block_size + offset: where each token's K and V go), sample_rows [S] (indices into T). All int32, slot_mapping int64.
+    block_size + offset: where each token's K and V go), sample_rows [S] (indices into T), token_types [T] (the segment that a token belongs
+    to, for models that tell segments apart). All int32, slot_mapping int64.
     """
 
     token_ids: IntArray
@@ -41,6 +42,7 @@ class Batch:
     block_table: IntArray
     slot_mapping: npt.NDArray[np.int64]
     sample_rows: IntArray
+    token_types: IntArray | None = None
 
 
 class Weight(Protocol):
@@ -145,10 +147,10 @@ class Sampled:
 
 
 class Ops(Protocol):
-    """The verbs of a forward pass, in the order in which a decoder uses them."""
+    """The verbs of a forward pass, in the order in which a decoder uses them; then those that only encoders need."""
 
-    def embed(self, token_ids: Tensor, weight: Weight) -> Tensor:
-        """Return rows `token_ids` [T] of weight [V, D], dequantised: [T, D]."""
+    def embed(self, ids: Tensor, weight: Weight) -> Tensor:
+        """Return rows `ids` [T] of weight [V, D], dequantised: [T, D]. Ids are the batch's token_ids, positions or token_types."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -177,7 +179,7 @@ class Ops(Protocol):
         ...
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
-        """Return activation(gate) * up, same shape. `silu`: x / (1 + e^-x); `gelu_tanh`: the tanh form."""
+        """Return activation(gate) * up, same shape; see activate."""
         ...
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
@@ -186,6 +188,20 @@ class Ops(Protocol):
 
     def take_rows(self, x: Tensor, rows: Tensor) -> Tensor:
         """Return x[rows]: [S, D]."""
+        ...
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        """Return (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias over each row of x [T, D]."""
+        ...
+
+    def activate(self, x: Tensor, activation: str) -> Tensor:
+        """Return activation(x), same shape. `silu`: x / (1 + e^-x); `gelu`: x Phi(x); `gelu_tanh`: its tanh form; `relu`; `tanh`."""
+        ...
+
+    def whole_attention(self, q: Tensor, k: Tensor, v: Tensor, batch: Batch, head_dim: int, scale: float) -> Tensor:
+        """Return attention of each token over all tokens of its row, those behind it too: [T, H * head_dim] as q, k and v.
+
+        Nothing is kept: the step must hold whole rows, from position 0."""
         ...
 
 

@@ -27,13 +27,14 @@ class TensorRef:
 TOKEN_IDS = TensorRef(0, "T", 1)  # batch.token_ids
 POSITIONS = TensorRef(1, "T", 1)  # batch.positions
 SAMPLE_ROWS = TensorRef(2, "S", 1)  # batch.sample_rows
-FIRST_COMPUTED_ID = 3  # ids from here on are outputs of instructions, without gaps
+TOKEN_TYPES = TensorRef(3, "T", 1)  # batch.token_types
+FIRST_COMPUTED_ID = 4  # ids from here on are outputs of instructions, without gaps
 
 
 @dataclass(frozen=True)
 class Embed:
     out: TensorRef
-    token_ids: TensorRef
+    ids: TensorRef  # TOKEN_IDS, POSITIONS or TOKEN_TYPES
     weight: Weight
 
 
@@ -102,7 +103,33 @@ class TakeRows:
     rows: TensorRef
 
 
-Instruction = Embed | RmsNorm | Linear | Rope | StoreKV | Attention | Gated | Add | TakeRows
+@dataclass(frozen=True)
+class LayerNorm:
+    out: TensorRef
+    x: TensorRef
+    weight: Tensor  # a vector of the backend, as is bias
+    bias: Tensor
+    eps: float
+
+
+@dataclass(frozen=True)
+class Activate:
+    out: TensorRef
+    x: TensorRef
+    activation: str
+
+
+@dataclass(frozen=True)
+class WholeAttention:
+    out: TensorRef
+    q: TensorRef
+    k: TensorRef
+    v: TensorRef
+    head_dim: int
+    scale: float
+
+
+Instruction = Embed | RmsNorm | Linear | Rope | StoreKV | Attention | Gated | Add | TakeRows | LayerNorm | Activate | WholeAttention
 
 
 @dataclass(frozen=True)
@@ -125,11 +152,16 @@ def record(model: Model, kv_spec: KVSpec) -> Program:
 
 def run(program: Program, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
     """Return the logits [S, V] of the program, replayed verb by verb."""
-    value: dict[int, Tensor] = {TOKEN_IDS.id: batch.token_ids, POSITIONS.id: batch.positions, SAMPLE_ROWS.id: batch.sample_rows}
+    value: dict[int, Tensor] = {
+        TOKEN_IDS.id: batch.token_ids,
+        POSITIONS.id: batch.positions,
+        SAMPLE_ROWS.id: batch.sample_rows,
+        TOKEN_TYPES.id: batch.token_types,
+    }
     for step in program.instructions:
         match step:
             case Embed():
-                value[step.out.id] = ops.embed(value[step.token_ids.id], step.weight)
+                value[step.out.id] = ops.embed(value[step.ids.id], step.weight)
             case RmsNorm():
                 value[step.out.id] = ops.rms_norm(value[step.x.id], step.weight, step.eps)
             case Linear():
@@ -146,6 +178,13 @@ def run(program: Program, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
                 value[step.out.id] = ops.add(value[step.x.id], value[step.y.id])
             case TakeRows():
                 value[step.out.id] = ops.take_rows(value[step.x.id], value[step.rows.id])
+            case LayerNorm():
+                value[step.out.id] = ops.layer_norm(value[step.x.id], step.weight, step.bias, step.eps)
+            case Activate():
+                value[step.out.id] = ops.activate(value[step.x.id], step.activation)
+            case WholeAttention():
+                q, k, v = (value[tensor.id] for tensor in (step.q, step.k, step.v))
+                value[step.out.id] = ops.whole_attention(q, k, v, batch, step.head_dim, step.scale)
     return value[program.output.id]
 
 
@@ -179,13 +218,17 @@ class RecordingOps:
         self.kv = _RecordedKV(kv_spec)
         symbols: dict[str, Any] = dict.fromkeys((field.name for field in fields(Batch)), None)
         self.batch = replace(
-            Batch(**symbols), token_ids=cast(Any, TOKEN_IDS), positions=cast(Any, POSITIONS), sample_rows=cast(Any, SAMPLE_ROWS)
+            Batch(**symbols),
+            token_ids=cast(Any, TOKEN_IDS),
+            positions=cast(Any, POSITIONS),
+            sample_rows=cast(Any, SAMPLE_ROWS),
+            token_types=cast(Any, TOKEN_TYPES),
         )
 
-    def embed(self, token_ids: Tensor, weight: Weight) -> Tensor:
-        _must(token_ids is TOKEN_IDS, "embed reads batch.token_ids")
+    def embed(self, ids: Tensor, weight: Weight) -> Tensor:
+        _must(ids in (TOKEN_IDS, POSITIONS, TOKEN_TYPES), "embed reads batch.token_ids, positions or token_types")
         out = self._tensor("T", weight.shape[1])
-        self.instructions.append(Embed(out, token_ids, weight))
+        self.instructions.append(Embed(out, ids, weight))
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -240,6 +283,25 @@ class RecordingOps:
         _must(rows is SAMPLE_ROWS and x.rows == "T", "take_rows picks batch.sample_rows of a tensor of the step's tokens")
         out = self._tensor("S", x.width)
         self.instructions.append(TakeRows(out, x, rows))
+        return out
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        _must(x.width == len(weight) == len(bias), f"layer_norm: {x.width} values, {len(weight)} weights and {len(bias)} biases")
+        out = self._tensor(x.rows, x.width)
+        self.instructions.append(LayerNorm(out, x, weight, bias, eps))
+        return out
+
+    def activate(self, x: Tensor, activation: str) -> Tensor:
+        out = self._tensor(x.rows, x.width)
+        self.instructions.append(Activate(out, x, activation))
+        return out
+
+    def whole_attention(self, q: Tensor, k: Tensor, v: Tensor, batch: Batch, head_dim: int, scale: float) -> Tensor:
+        _must(batch is self.batch, "a model passes on the batch that it was given")
+        _must(q.rows == k.rows == v.rows == "T", "whole_attention: one row of q, k and v per token")
+        _must(q.width == k.width == v.width and q.width % head_dim == 0, f"whole_attention: {q.width} values are no heads of {head_dim}")
+        out = self._tensor("T", q.width)
+        self.instructions.append(WholeAttention(out, q, k, v, head_dim, scale))
         return out
 
     def _tensor(self, rows: Literal["T", "S"], width: int) -> TensorRef:

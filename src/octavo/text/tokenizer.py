@@ -2,7 +2,7 @@
 
 Text is plain unless the caller says otherwise: written in a prompt, the name of a control token is encoded letter by
 letter, so no user can forge the marks that separate roles. The invariant, held by construction and checked on every
-encoding: plain text yields no control token.
+encoding: plain text yields no control token, but for the one that stands for text without a token.
 
 Immutable after building, so any number of threads may encode at once; the library lets go of the interpreter lock.
 """
@@ -47,7 +47,7 @@ class Tokenizer:
         self.bos_token_id = bos_token_id
         self.eos_token_ids = tuple(eos_token_ids)
         self.control_tokens = {token.text: token.id for token in vocabulary.added if token.is_control}
-        self._control_ids = frozenset(self.control_tokens.values())
+        self._control_ids = frozenset(self.control_tokens.values()) - {vocabulary.unknown_id}
         self._prefix = vocabulary.prefix_ids or ((bos_token_id,) if add_bos and bos_token_id is not None else ())
         self._suffix = vocabulary.suffix_ids or (self.eos_token_ids[:1] if add_eos else ())
 
@@ -97,6 +97,20 @@ class Tokenizer:
         """Return `ids` between the model's begin and end tokens; a begin token that stands there already is not doubled."""
         prefix = () if tuple(ids[: len(self._prefix)]) == self._prefix else self._prefix
         return [*prefix, *ids, *self._suffix]
+
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
+        """Return the ids of two plain texts that a model reads together, and the index at which the second one's segment begins
+        (the number of ids where segments are not told apart)."""
+        head = [*self._prefix, *self.encode_segments([first]), *self._vocabulary.pair_ids]
+        ids = [*head, *self.encode_segments([second]), *self._suffix]
+        return ids, len(head) if self._vocabulary.second_type else len(ids)
+
+    def truncate(self, ids: list[int], length: int) -> list[int]:
+        """Return the first `length` of `ids`, of which the last are the model's end tokens if they were: [CLS] ... [SEP]."""
+        if len(ids) <= length:
+            return ids
+        tail = list(self._suffix) if self._suffix and tuple(ids[-len(self._suffix) :]) == self._suffix else []
+        return [*ids[: length - len(tail)], *tail] if len(tail) < length else ids[:length]
 
     def encode_segments(self, segments: Iterable[str | int]) -> list[int]:
         """Return the ids of plain text runs (str) and tokens already known (int), in order.

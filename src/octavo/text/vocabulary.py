@@ -65,7 +65,8 @@ class AddedToken:
 class Vocabulary:
     """`size` counts ids, `longest_token` bytes. `drops_first_space`: decoded text loses one leading space.
 
-    `prefix_ids` and `suffix_ids` are what the file itself puts around a text. `decoder` is there only for
+    `prefix_ids` and `suffix_ids` are what the file itself puts around a text, `pair_ids` between two that are read together;
+    `second_type` is the second one's segment. `unknown_id` stands for text that has no token. `decoder` is there only for
     Spelling.OTHER: the file's own way back to text.
     """
 
@@ -78,6 +79,9 @@ class Vocabulary:
     drops_first_space: bool = False
     prefix_ids: tuple[int, ...] = ()
     suffix_ids: tuple[int, ...] = ()
+    pair_ids: tuple[int, ...] = ()
+    second_type: int = 0
+    unknown_id: int | None = None
     decoder: Encoder | None = None
 
     @property
@@ -105,6 +109,7 @@ def from_tokenizer_json(data: bytes) -> Vocabulary:
     around = source.encode("a", add_special_tokens=True).ids
     inside = source.encode("a", add_special_tokens=False).ids
     prefix_length = next((i for i in range(len(around)) if around[i : i + len(inside)] == inside), 0)
+    pair_ids, second_type = _between_two(source, inside, prefix_length)
     return Vocabulary(
         encoder=_without_added_tokens(source),
         inner_encoder=_without_added_tokens(source, prefix_space=False),
@@ -115,8 +120,19 @@ def from_tokenizer_json(data: bytes) -> Vocabulary:
         drops_first_space=drops_first_space,
         prefix_ids=tuple(around[:prefix_length]),
         suffix_ids=tuple(around[prefix_length + len(inside) :]),
+        pair_ids=pair_ids,
+        second_type=second_type,
+        unknown_id=source.token_to_id(source.model.unk_token) if isinstance(source.model, models.WordPiece) else None,
         decoder=source if spelling is Spelling.OTHER else None,
     )
+
+
+def _between_two(source: Encoder, inside: list[int], prefix_length: int) -> tuple[tuple[int, ...], int]:
+    """Return what the file puts between two texts, and the segment of the second; `inside` are the ids of "a" alone."""
+    pair = source.encode("a", "a", add_special_tokens=True)
+    first_end = prefix_length + len(inside)
+    second = next((i for i in range(first_end, len(pair.ids)) if pair.ids[i : i + len(inside)] == inside), first_end)
+    return tuple(pair.ids[first_end:second]), pair.type_ids[second] if second < len(pair.ids) else 0
 
 
 def from_gguf(vocabulary: GGUFVocabulary) -> Vocabulary:

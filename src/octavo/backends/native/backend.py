@@ -25,7 +25,7 @@ class NativeForward:
         self._program = program
 
     def __call__(self, batch: Batch) -> FloatArray:
-        return self._program.run(*arrays_of(batch))
+        return self._program.run(*arrays_of(batch), batch.token_types)
 
     def profile(self, batch: Batch, repeats: int) -> list[tuple[str, int, float]]:
         """Return (regions of this name in a step, seconds of all of them in a step) by name, over `repeats` runs of `batch`."""

@@ -12,7 +12,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from octavo.ops.recording import SAMPLE_ROWS, Add, Gated, Instruction, Linear, Program, RmsNorm, StoreKV, TakeRows, TensorRef, inputs_of
+from octavo.ops.recording import (
+    SAMPLE_ROWS,
+    Activate,
+    Add,
+    Gated,
+    Instruction,
+    LayerNorm,
+    Linear,
+    Program,
+    RmsNorm,
+    StoreKV,
+    TakeRows,
+    TensorRef,
+    inputs_of,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ def _sample_early(program: Program) -> list[Instruction]:
     for step in reversed(program.instructions):
         if isinstance(step, TakeRows) and step.x not in sampled:
             sampled[step.x] = step.out
-        elif isinstance(step, Add | Linear | RmsNorm | Gated) and step.out in sampled and step.out not in whole:
+        elif isinstance(step, Add | Linear | RmsNorm | Gated | LayerNorm | Activate) and step.out in sampled and step.out not in whole:
             for tensor in inputs_of(step):
                 if tensor not in sampled:
                     sampled[tensor] = TensorRef(next_id, "S", tensor.width)
@@ -56,14 +70,14 @@ def _sample_early(program: Program) -> list[Instruction]:
     return steps[::-1]
 
 
-def _of_sampled_rows(step: Add | Linear | RmsNorm | Gated, sampled: dict[TensorRef, TensorRef]) -> Instruction:
+def _of_sampled_rows(step: Add | Linear | RmsNorm | Gated | LayerNorm | Activate, sampled: dict[TensorRef, TensorRef]) -> Instruction:
     out = sampled[step.out]
     match step:
         case Add():
             return Add(out, sampled[step.x], sampled[step.y])
         case Gated():
             return Gated(out, sampled[step.gate], sampled[step.up], step.activation)
-        case Linear() | RmsNorm():
+        case Linear() | RmsNorm() | LayerNorm() | Activate():
             return replace(step, out=out, x=sampled[step.x])
 
 

@@ -16,9 +16,29 @@ from octavo.backends.native import _native
 from octavo.backends.native.fusion import Fused, LinearAdd, fuse
 from octavo.backends.native.tensors import matrix_of
 from octavo.ops.interface import Weight
-from octavo.ops.recording import Add, Attention, Embed, Gated, Linear, Program, RmsNorm, Rope, StoreKV, TakeRows, TensorRef
+from octavo.ops.recording import (
+    POSITIONS,
+    TOKEN_IDS,
+    TOKEN_TYPES,
+    Activate,
+    Add,
+    Attention,
+    Embed,
+    Gated,
+    LayerNorm,
+    Linear,
+    Program,
+    RmsNorm,
+    Rope,
+    StoreKV,
+    TakeRows,
+    TensorRef,
+    WholeAttention,
+)
 from octavo.ops.rotary import attention_factor, rope_frequencies
 from octavo.specs import RopeSpec
+
+_IDS = {TOKEN_IDS: "tokens", POSITIONS: "positions", TOKEN_TYPES: "types"}
 
 
 def lower(program: Program) -> tuple[_native.ProgramBuilder, int]:
@@ -54,7 +74,7 @@ class _Lowering:
         out = builder.tensor(step.out.rows, 4 * step.out.width)
         match step:
             case Embed():
-                builder.embed(out, matrix_of(step.weight))
+                builder.embed(out, _IDS[step.ids], matrix_of(step.weight))
             case RmsNorm():
                 builder.rms_norm(out, tensor[step.x], step.weight, step.eps)
             case Linear():
@@ -73,6 +93,12 @@ class _Lowering:
                 builder.add(out, tensor[step.x], tensor[step.y])
             case TakeRows():
                 builder.take_rows(out, tensor[step.x])
+            case LayerNorm():
+                builder.layer_norm(out, tensor[step.x], step.weight, step.bias, step.eps)
+            case Activate():
+                builder.activate(out, tensor[step.x], step.activation)
+            case WholeAttention():
+                builder.whole_attention(out, tensor[step.q], tensor[step.k], tensor[step.v], step.head_dim, step.scale)
         tensor[step.out] = out
         for kind, matrix in self._operands_of.get(step.out, {}).items():
             operand = builder.operand(step.out.rows, matrix)

@@ -20,9 +20,9 @@ class NativeOps:
     def __init__(self, device: _native.Device) -> None:
         self._device = device
 
-    def embed(self, token_ids: IntArray, weight: Weight) -> FloatArray:
-        out = np.empty((len(token_ids), weight.shape[1]), np.float32)
-        self._device.embed(matrix_of(weight), token_ids, out)
+    def embed(self, ids: IntArray, weight: Weight) -> FloatArray:
+        out = np.empty((len(ids), weight.shape[1]), np.float32)
+        self._device.embed(matrix_of(weight), ids, out)
         return out
 
     def rms_norm(self, x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
@@ -60,6 +60,21 @@ class NativeOps:
 
     def take_rows(self, x: FloatArray, rows: IntArray) -> FloatArray:
         return x[rows]
+
+    def layer_norm(self, x: FloatArray, weight: FloatArray, bias: FloatArray, eps: float) -> FloatArray:
+        out = np.empty_like(x)
+        self._device.layer_norm(x, weight, bias, eps, out)
+        return out
+
+    def activate(self, x: FloatArray, activation: str) -> FloatArray:
+        out = np.empty_like(x)
+        self._device.activate(x, activation, out)
+        return out
+
+    def whole_attention(self, q: FloatArray, k: FloatArray, v: FloatArray, batch: Batch, head_dim: int, scale: float) -> FloatArray:
+        out = np.empty_like(q)
+        self._device.whole_attention(q, k, v, scale, head_dim, *arrays_of(batch), out)
+        return out
 
 
 def arrays_of(batch: Batch) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray, npt.NDArray[np.int64], IntArray]:

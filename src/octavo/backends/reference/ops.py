@@ -4,7 +4,9 @@ number of rows. Slow and clear on purpose; other backends are measured against i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,8 +80,8 @@ class ReferenceKVCache:
 class ReferenceOps:
     """See `octavo.ops.interface.Ops`, whose words these are."""
 
-    def embed(self, token_ids: IntArray, weight: Weight) -> FloatArray:
-        return _values(weight)[token_ids]
+    def embed(self, ids: IntArray, weight: Weight) -> FloatArray:
+        return _values(weight)[ids]
 
     def rms_norm(self, x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
         groups = x.reshape(len(x), x.shape[1] // len(weight), len(weight))  # x may have no rows
@@ -136,6 +138,25 @@ class ReferenceOps:
     def take_rows(self, x: FloatArray, rows: IntArray) -> FloatArray:
         return x[rows]
 
+    def layer_norm(self, x: FloatArray, weight: FloatArray, bias: FloatArray, eps: float) -> FloatArray:
+        centred = x - np.mean(x, axis=-1, keepdims=True, dtype=np.float64)
+        variance = np.mean(np.square(centred), axis=-1, keepdims=True)
+        normed: FloatArray = (centred / np.sqrt(variance + eps)).astype(np.float32)
+        return normed * weight + bias
+
+    def activate(self, x: FloatArray, activation: str) -> FloatArray:
+        return _ACTIVATIONS[activation](x)
+
+    def whole_attention(self, q: FloatArray, k: FloatArray, v: FloatArray, batch: Batch, head_dim: int, scale: float) -> FloatArray:
+        out = np.empty_like(q)
+        for begin, end in pairwise(batch.query_start.tolist()):
+            queries, keys, values = (x[begin:end].reshape(end - begin, -1, head_dim).transpose(1, 0, 2) for x in (q, k, v))
+            scores = np.matmul(queries, keys.transpose(0, 2, 1)) * np.float32(scale)  # [H, queries, keys]
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            out[begin:end] = np.matmul(weights, values).transpose(1, 0, 2).reshape(end - begin, -1)
+        return out
+
 
 def _silu(x: FloatArray) -> FloatArray:
     with np.errstate(over="ignore"):  # e^-x may be infinite: then the result is 0, as it should be
@@ -149,7 +170,21 @@ def _gelu_tanh(x: FloatArray) -> FloatArray:
     return result
 
 
-_ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh}
+def _gelu(x: FloatArray) -> FloatArray:
+    phi = np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in x.ravel().tolist()]).reshape(x.shape)
+    result: FloatArray = (x * phi).astype(np.float32)
+    return result
+
+
+def _relu(x: FloatArray) -> FloatArray:
+    return np.maximum(x, np.float32(0))
+
+
+def _tanh(x: FloatArray) -> FloatArray:
+    return np.tanh(x)
+
+
+_ACTIVATIONS = {"silu": _silu, "gelu": _gelu, "gelu_tanh": _gelu_tanh, "relu": _relu, "tanh": _tanh}
 
 
 def _values(weight: Weight) -> FloatArray:
