@@ -47,7 +47,7 @@ TEXTS = [
     "👩‍👩‍👧‍👦",
     "caf\u00e9 cafe\u0301",
     "ﬁne ﬂuﬀy ligatures and ½ fractions ① ②",
-    "[CLS] and [SEP] written by a user, [MASK] too",
+    "[brackets] and {braces} written by a user, <angles> too",
     "control\x00characters\x07in\x1bthe\u200bmiddle",
     "def fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)",
     "SELECT name, COUNT(*) FROM users WHERE age > 30 GROUP BY name;",

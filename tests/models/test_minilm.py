@@ -34,6 +34,13 @@ def test_the_vectors_are_those_of_transformers(llm):
     assert cosines.min() > 0.9999
 
 
+def test_a_user_cannot_write_a_control_token(llm):
+    ids = llm.embed("[CLS] and [SEP] are words here")[0].prompt_token_ids
+    assert ids[0] == 101
+    assert ids[-1] == 102
+    assert not {101, 102} & set(ids[1:-1])
+
+
 @pytest.mark.reference
 def test_the_golden_vectors_are_what_transformers_gives_today(llm):
     pytest.importorskip("transformers")

@@ -43,6 +43,18 @@ def test_linear_of_a_row_is_the_same_among_any_number_of_rows(native, format):
         np.testing.assert_array_equal(np.concatenate(parts), expected, err_msg=f"{count} rows")
 
 
+def test_whole_attention_of_a_row_is_the_same_beside_others(native):
+    lengths = [5, 16, 33, 1, 70]
+    batch = cases.whole_rows(lengths)
+    q, k, v = cases.floats(3, sum(lengths), 4 * 32)
+    ops = cases.ops_of(native)
+    together = ops.whole_attention(q, k, v, batch, 32, 0.2)
+    for row, length in enumerate(lengths):
+        own = slice(batch.query_start[row], batch.query_start[row + 1])
+        alone = ops.whole_attention(q[own].copy(), k[own].copy(), v[own].copy(), cases.whole_rows([length]), 32, 0.2)
+        np.testing.assert_array_equal(alone, together[own])
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_number_of_threads_changes_no_bit(isa, name):
     batch = cases.step([(0, 33), (0, 1), (0, 30)])

@@ -147,6 +147,8 @@ class AsyncEngine:
 
     @property
     def chat(self) -> ChatTemplate | None:
+        """The chat template. Raises InvalidRequest for a model that generates no text."""
+        check_generates(self._front)
         return self._front.chat
 
     @property

@@ -62,4 +62,4 @@ def find_model(name: str) -> CatalogueModel | None:
 def near_names(name: str) -> list[str]:
     """Return the names that `name` may have meant, nearest first."""
     names = {alias: model.name for model in load_catalogue() for alias in (model.name, *model.aliases)}
-    return list(dict.fromkeys(names[near] for near in difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)))
+    return list(dict.fromkeys(names[near] for near in difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)))

@@ -38,8 +38,8 @@ _POOLING_NAMES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 _MULTI_LABEL = {"single_label_classification": False, "multi_label_classification": True}
 _MODULE_PATH = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-# canonical name -> name in the file, behind an optional "bert."; {i} is the layer
-_NAMES = {
+# canonical name -> name in the file, behind "bert." (but the classifier's) where there is a head; {i} is the layer
+SAFETENSORS_NAMES = {
     "embed": "embeddings.word_embeddings.weight",
     "position_embed": "embeddings.position_embeddings.weight",
     "type_embed": "embeddings.token_type_embeddings.weight",
@@ -63,8 +63,9 @@ _NAMES = {
     "layers.{i}.mlp_norm_bias": "encoder.layer.{i}.output.LayerNorm.bias",
     "pooler": "pooler.dense.weight",
     "pooler_bias": "pooler.dense.bias",
+    "classifier": "classifier.weight",
+    "classifier_bias": "classifier.bias",
 }
-_HEAD_NAMES = {"classifier": "classifier.weight", "classifier_bias": "classifier.bias"}
 _UNUSED_POOLER = re.compile(r"(bert\.)?pooler\.dense\.(weight|bias)")  # of an encoder whose vectors are pooled otherwise
 
 
@@ -103,7 +104,7 @@ def read_encoder_spec(folder: Path, config: Fields) -> EncoderSpec:
 def bind_encoder_tensors(spec: EncoderSpec, found: Mapping[str, RawTensor]) -> dict[str, RawTensor]:
     """Return the tensors of an encoder under their canonical names, exactly those that `spec` calls for. Raises ModelError."""
     prefix = "bert." if any(name.startswith("bert.") for name in found) else ""
-    names = {canonical: prefix + name for canonical, name in _NAMES.items()} | _HEAD_NAMES
+    names = {canonical: name if name.startswith("classifier") else prefix + name for canonical, name in SAFETENSORS_NAMES.items()}
     return match_tensors(
         encoder_shapes(spec),
         found,

@@ -59,6 +59,10 @@ class MetricsRecorder:
         self._plain["request_params_max_tokens"].observe(max_tokens)
         return [RequestClock(self, arrival_s) for _ in range(n)]
 
+    def start_text(self, arrival_s: float) -> RequestClock:
+        """Return a clock for a text that is read for its vector or scores; it must be ended."""
+        return RequestClock(self, arrival_s)
+
     def observe(self, name: str, value: float) -> None:
         self._plain[name].observe(value)
 
@@ -118,6 +122,16 @@ class RequestClock:
         self._last_s = now
         self._num_tokens += num_new
         self._metrics.count("generation_tokens", num_new)
+
+    def answer(self, num_prompt_tokens: int) -> None:
+        """The one answer to a text has come now: count it, and its end."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        self._metrics.count("prompt_tokens", num_prompt_tokens)
+        self._metrics.observe("request_prompt_tokens", num_prompt_tokens)
+        self._metrics.observe("e2e_request_latency_seconds", time.monotonic() - self._arrival_s)
+        self._metrics.count_end("stop")
 
     def end(self, reason: str) -> None:
         """Count the end; of several calls the first one counts."""

@@ -19,6 +19,9 @@ from octavo.server.openai.invocations import invoke
 from octavo.server.openai.models import list_models, retrieve_model
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeTextRequest
 from octavo.server.openapi import describe_page, describe_schema
+from octavo.server.pooling.schemas import ClassifyRequest, EmbeddingRequest, PoolingRequest, RerankRequest, ScoreRequest
+from octavo.server.pooling.scores import rerank, score
+from octavo.server.pooling.vectors import classify, create_embedding, pool
 from octavo.server.responses import endpoints as responses
 from octavo.server.responses.schemas import ResponsesRequest
 from octavo.server.state import ServerState
@@ -33,6 +36,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/v1/responses/{response_id}/input_items", "GET", "key", responses.list_input_items, "What a stored response answers"),
     Endpoint("/v1/messages", "POST", "key", anthropic.create_message, "Answer a conversation, in Anthropic's shape", (MessagesRequest,)),
     Endpoint("/v1/messages/count_tokens", "POST", "key", anthropic.count_tokens, "How many tokens its prompt has", (CountTokensRequest,)),
+    Endpoint("/v1/embeddings", "POST", "key", create_embedding, "The vectors of texts", (EmbeddingRequest,)),
+    Endpoint("/v1/rerank", "POST", "key", rerank, "Sort documents by how well they answer a query", (RerankRequest,)),
+    Endpoint("/v2/rerank", "POST", "key", rerank, "As /v1/rerank", (RerankRequest,)),
+    Endpoint("/rerank", "POST", "key", rerank, "As /v1/rerank", (RerankRequest,)),
+    Endpoint("/v1/score", "POST", "key", score, "How well two texts go together", (ScoreRequest,)),
+    Endpoint("/score", "POST", "key", score, "As /v1/score", (ScoreRequest,)),
+    Endpoint("/pooling", "POST", "key", pool, "A vector a token, a vector or scores of texts", (PoolingRequest,)),
+    Endpoint("/classify", "POST", "key", classify, "The likeliest classes of texts", (ClassifyRequest,)),
     Endpoint("/v1/models", "GET", "key", list_models, "The names under which the model is served"),
     Endpoint("/v1/models/{model:path}", "GET", "key", retrieve_model, "One of those names"),
     Endpoint(

