@@ -137,6 +137,10 @@ class FakeEngine:
         self.controls.append(kind)
         return ControlReply(1, ok=self.num_unfinished == 0)
 
+    @property
+    def pool_front(self):
+        raise InvalidRequest("this model generates text", code="unsupported_task")
+
     def add_stats_listener(self, listener):
         self._listeners.append(listener)
 

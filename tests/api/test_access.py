@@ -12,9 +12,18 @@ from octavo.server.auth import KeyRing, check_exposure
 from octavo.server.routes import ENDPOINTS, build_routes
 from tests.api.asgi_client import Client, until
 from tests.api.calls import CHAT, assert_openai_error, call, make_app, post
+from tests.api.fake_encoder import FakeEncoder
 from tests.api.fake_engine import FakeEngine
 
 KEY = "sk-right-key"
+INPUT = {"model": "tiny", "input": "hi"}
+SCORE = {"model": "tiny", "text_1": "a", "text_2": "b"}
+RERANK = {"model": "tiny", "query": "a", "documents": ["b"]}
+ENCODER_BODIES = {
+    **dict.fromkeys(("/v1/embeddings", "/pooling", "/classify"), INPUT),
+    **dict.fromkeys(("/score", "/v1/score"), SCORE),
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RERANK),
+}
 OPEN = {"/health", "/livez", "/readyz", "/ping"}
 BODIES = {
     "/v1/chat/completions": CHAT,
@@ -25,7 +34,7 @@ BODIES = {
     "/v1/responses": {"model": "tiny", "input": "hi"},
     "/v1/messages": CHAT,
     "/v1/messages/count_tokens": {"model": "tiny", "messages": CHAT["messages"]},
-}
+} | ENCODER_BODIES
 ALL_ON = {endpoint.switch: True for endpoint in ENDPOINTS if endpoint.switch}
 
 WRONG = {
@@ -67,6 +76,8 @@ def test_without_a_right_key_only_probes_answer(app, endpoint, headers):
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 @pytest.mark.parametrize("headers", [{"authorization": f"Bearer {KEY}"}, {"authorization": "bearer sk-other-key"}])
 def test_with_a_right_key_every_route_answers(app, endpoint, headers):
+    if endpoint.path in ENCODER_BODIES:
+        app = make_app(FakeEncoder(labels=("score",) * (endpoint.path == "/classify")), api_key=(KEY, "sk-other-key"))
     assert ask(app, endpoint, headers).status_code == (404 if "{response_id}" in endpoint.path else 200)
 
 
