@@ -19,8 +19,7 @@ from octavo.config.schema import CacheConfig, ServerConfig
 from octavo.errors import EngineDead
 from octavo.kv.block_files import derive_secret
 from octavo.messages.stats import StepStats
-from octavo.messages.wire import ControlReply, EngineReady
-from octavo.messages.wire import EngineReady, PoolTask
+from octavo.messages.wire import ControlReply, EngineReady, PoolTask
 from octavo.metrics.recorder import MetricsRecorder
 from octavo.params import SamplingParams
 from octavo.server.answer_format import AnswerFormat, choose_format

@@ -51,9 +51,6 @@ STRUCTURED = Refused(reason="asks for structured output, which this server canno
 
 
 class Strict(BaseModel):
-    refused_fields: ClassVar[dict[str, Any]] = {}
-    refused_when_set: ClassVar[tuple[str, ...]] = ()
-
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")

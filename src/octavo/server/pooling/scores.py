@@ -35,7 +35,9 @@ async def rerank(request: Request) -> Response:
     if body.return_documents is not False:
         for result in results:
             result["document"] = {"text": body.documents[result["index"]]}
-    return JSONResponse({"id": f"rerank-{request.state.request_id}", "model": body.model, "results": results, "usage": usage(prompts)}, headers=headers)
+    return JSONResponse(
+        {"id": f"rerank-{request.state.request_id}", "model": body.model, "results": results, "usage": usage(prompts)}, headers=headers
+    )
 
 
 async def _scores(
