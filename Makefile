@@ -7,13 +7,14 @@ MODEL  ?= smollm2-135m-instruct
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/include/octavo/*.h csrc/kernels/*)
 
-.PHONY: help serve install test lint unit native sanitize test-reference test-slow bench clean
+.PHONY: help serve install test lint unit native test-arm sanitize test-reference test-slow bench clean
 
 help:
 	@echo 'make serve           install, pull $(MODEL), serve it on http://127.0.0.1:8000'
 	@echo 'make test            lint, types, native tests, unit, property, API and end-to-end tests (no PyTorch)'
 	@echo 'make test-reference  compare with Hugging Face transformers (installs PyTorch)'
 	@echo 'make test-slow       long sweeps'
+	@echo 'make test-arm        native tests for AArch64, cross-compiled and run under QEMU (Debian: g++-aarch64-linux-gnu qemu-user-static)'
 	@echo 'make sanitize        native tests under ASan and UBSan'
 	@echo 'make bench           install size, start-up time and speed on this machine (benchmarks/suite.py has all, peers too)'
 
@@ -57,6 +58,14 @@ native: $(VENV)/.dev
 	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release > /dev/null
 	$(BIN)/cmake --build build/native
 	$(BIN)/ctest --test-dir build/native --output-on-failure
+
+test-arm: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet cmake ninja
+	$(BIN)/cmake -S . -B build/arm -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release \
+		-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+		'-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64-static;-L;/usr/aarch64-linux-gnu' > /dev/null
+	$(BIN)/cmake --build build/arm
+	$(BIN)/ctest --test-dir build/arm --output-on-failure
 
 sanitize: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet cmake ninja

@@ -1,4 +1,5 @@
-// 16 lanes in AVX2, FMA and F16C: two registers a line.
+// 16 lanes in AVX2, FMA and F16C: two registers a line. With AVX-VNNI quads are one instruction; integer sums are exact, so
+// both give the same bits.
 #pragma once
 
 #include <immintrin.h>
@@ -18,7 +19,11 @@ using Line = Ints;
 constexpr int kMaxRows = 4;      // of a block of registers: one panel, unpacked on the way
 constexpr int kWideRows = 4;     // of a block of registers: panels unpacked before
 constexpr int kUnpackRows = 8;   // from here on it pays to unpack once for all rows
-constexpr int kByteZero = 0  ;   // that dot_quads leaves in 8-bit quants
+#if defined(__AVXVNNI__)
+constexpr int kByteZero = 128;   // that dot_quads leaves in 8-bit quants
+#else
+constexpr int kByteZero = 0;
+#endif
 
 inline Floats zero_floats() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 inline Floats load_floats(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -82,6 +87,24 @@ inline Ints weighted_sums(const ActGroup& x) {
   return {sum, sum};
 }
 
+#if defined(__AVXVNNI__)
+
+// acc[p][r] += the dot products of panel p's quads First .. First + Quads with those of row r's group.
+template <int Bits, int First, int Quads, int P, int R, class Group>
+[[gnu::always_inline]] inline void dot_quads(const Group (&w)[P], const uint8_t* x, int64_t stride, Ints (&acc)[P][R]) {
+  for (int p = 0; p < P; ++p) {
+    for (int q = First; q < First + Quads; ++q) {
+      for (int r = 0; r < R; ++r) {
+        const __m256i quad = broadcast_word(x + r * stride + q * 4);
+        acc[p][r].low = _mm256_dpbusd_avx_epi32(acc[p][r].low, w[p].quads[q].low, quad);
+        acc[p][r].high = _mm256_dpbusd_avx_epi32(acc[p][r].high, w[p].quads[q].high, quad);
+      }
+    }
+  }
+}
+
+#else
+
 // Pairs of products w * x as 16-bit sums. 8-bit quants would overflow as they are, so their zero is taken off first.
 template <int Bits>
 inline __m256i multiply_pairs(__m256i w, __m256i x) {
@@ -113,6 +136,8 @@ template <int Bits, int First, int Quads, int P, int R, class Group>
     }
   }
 }
+
+#endif
 
 // acc + the pairs of bf16 at `line` times the pair at x.
 inline Floats dot_bf16(Floats acc, const uint8_t* line, const uint8_t* x) {

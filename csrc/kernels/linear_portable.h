@@ -10,19 +10,20 @@
 namespace octavo::OCTAVO_ISA {
 namespace {
 
-struct Floats { float at[16]; };
-struct Ints { int32_t at[16]; };
-struct Line { uint8_t at[64]; };
+using Floats = float __attribute__((vector_size(64)));
+using Ints = int32_t __attribute__((vector_size(64)));
+using Shorts = int16_t __attribute__((vector_size(32)));
+struct Line { Shorts at[4]; };  // the k's of a quad apart, 16 channels each
 
-constexpr int kMaxRows = 4;      // of a block of registers: one panel, unpacked on the way
-constexpr int kWideRows = 4;     // of a block of registers: panels unpacked before
-constexpr int kUnpackRows = 8;   // from here on it pays to unpack once for all rows
-constexpr int kByteZero = 128;   // that dot_quads leaves in 8-bit quants
+constexpr int kMaxRows = 4;     // of a block of registers: one panel, unpacked on the way
+constexpr int kWideRows = 4;    // of a block of registers: panels unpacked before
+constexpr int kUnpackRows = 8;  // from here on it pays to unpack once for all rows
+constexpr int kByteZero = 0;    // that dot_quads leaves in 8-bit quants
 
 template <class F>
 inline Floats floats_of(F f) {
   Floats result;
-  for (int i = 0; i < 16; ++i) result.at[i] = f(i);
+  for (int i = 0; i < 16; ++i) result[i] = f(i);
   return result;
 }
 
@@ -32,68 +33,73 @@ inline float bits_as_float(uint32_t bits) {
   return value;
 }
 
-inline float half_as_float(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, magnitude = half & 0x7fff;
-  if (magnitude < 0x400) {  // subnormal or zero: units of 2^-24
-    const float value = static_cast<float>(magnitude) * 0x1p-24f;
-    return sign ? -value : value;
-  }
-  const uint32_t rebias = 112u << 23;
-  return bits_as_float(sign | ((magnitude << 13) + (magnitude < 0x7c00 ? rebias : 2 * rebias)));  // 2: infinity and NaN
+inline Floats zero_floats() { return Floats{}; }
+inline Floats load_floats(const float* p) {
+  Floats x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
 }
+inline void store_floats(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
+inline Floats broadcast(float x) { return x - Floats{}; }
+inline Floats add(Floats x, Floats y) { return x + y; }
+inline Floats multiply(Floats x, Floats y) { return x * y; }
+inline Floats fma(Floats x, Floats y, Floats z) { return x * y + z; }
+inline Floats to_floats(Ints x) { return __builtin_convertvector(x, Floats); }
 
-inline Floats zero_floats() { return {}; }
-inline Floats load_floats(const float* p) { return floats_of([=](int i) { return p[i]; }); }
-inline void store_floats(float* p, Floats x) { std::memcpy(p, x.at, 64); }
-inline Floats broadcast(float x) { return floats_of([=](int) { return x; }); }
-inline Floats add(Floats x, Floats y) { return floats_of([&](int i) { return x.at[i] + y.at[i]; }); }
-inline Floats multiply(Floats x, Floats y) { return floats_of([&](int i) { return x.at[i] * y.at[i]; }); }
-inline Floats fma(Floats x, Floats y, Floats z) { return floats_of([&](int i) { return x.at[i] * y.at[i] + z.at[i]; }); }
-inline Floats to_floats(Ints x) { return floats_of([&](int i) { return static_cast<float>(x.at[i]); }); }
-
+// The exponent is moved by a product with a power of two, which also makes subnormals right; infinity and NaN have an exponent
+// that the product does not reach.
 inline Floats load_halves(const uint8_t* p) {
-  uint16_t half[16];
-  std::memcpy(half, p, 32);
-  return floats_of([&](int i) { return half_as_float(half[i]); });
+  Shorts shorts;
+  std::memcpy(&shorts, p, sizeof shorts);
+  const Ints halves = __builtin_convertvector(shorts, Ints), magnitude = (halves & 0x7fff) << 13;
+  const Ints finite = reinterpret_cast<Ints>(reinterpret_cast<Floats>(magnitude) * 0x1p112f), special = magnitude | 0x7f800000;
+  const Ints is_special = magnitude >= (0x7c00 << 13);
+  return reinterpret_cast<Floats>((is_special & special) | (~is_special & finite) | (halves & 0x8000) << 16);
 }
 inline Floats load_unsigned(const uint8_t* p) { return floats_of([=](int i) { return static_cast<float>(p[i]); }); }
 inline Floats load_signed(const uint8_t* p) { return floats_of([=](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); }); }
 
-template <class F>
-inline Line line_of(F f) {
-  Line result;
-  for (int i = 0; i < 64; ++i) result.at[i] = static_cast<uint8_t>(f(i));
-  return result;
+inline Line load_line(const uint8_t* p) {
+  Line line;
+  for (int i = 0; i < 64; ++i) line.at[i % 4][i / 4] = p[i];
+  return line;
 }
-
-inline Line load_line(const uint8_t* p) { return line_of([=](int i) { return p[i]; }); }
-inline void store_line(uint8_t* p, Line x) { std::memcpy(p, x.at, 64); }
-inline Line low_nibbles(Line x) { return line_of([&](int i) { return x.at[i] & 15; }); }
-inline Line high_nibbles(Line x) { return line_of([&](int i) { return x.at[i] >> 4; }); }
+inline void store_line(uint8_t* p, Line x) {
+  for (int i = 0; i < 64; ++i) p[i] = static_cast<uint8_t>(x.at[i % 4][i / 4]);
+}
+inline Line low_nibbles(Line x) { return {{x.at[0] & 15, x.at[1] & 15, x.at[2] & 15, x.at[3] & 15}}; }
+inline Line high_nibbles(Line x) { return {{x.at[0] >> 4, x.at[1] >> 4, x.at[2] >> 4, x.at[3] >> 4}}; }
 
 // low | the `Count` bits of `high` from bit `From`, moved to bit 4.
 template <int From, int Count>
 inline Line with_high_bits(Line low, Line high) {
-  return line_of([&](int i) { return low.at[i] | ((high.at[i] >> From) & ((1 << Count) - 1)) << 4; });
+  Line result;
+  for (int j = 0; j < 4; ++j) result.at[j] = low.at[j] | (high.at[j] >> From & static_cast<int16_t>((1 << Count) - 1)) << 4;
+  return result;
 }
 
 // sums[0] * First + sums[1] * Last, in all lanes.
 template <int First, int Last>
 inline Ints weighted_sums(const ActGroup& x) {
-  Ints result;
-  for (int i = 0; i < 16; ++i) result.at[i] = x.sums[0] * First + x.sums[1] * Last;
-  return result;
+  return (x.sums[0] * First + x.sums[1] * Last) - Ints{};
 }
 
-// acc[p][r] += the dot products of panel p's quads First .. First + Quads with those of row r's group.
+// acc[p][r] += the dot products of panel p's quads First .. First + Quads with those of row r's group. A run of products is
+// summed in 16 bits as long as 127 * largest quant * run stays below 2^15; 8-bit quants have their zero taken off first.
 template <int Bits, int First, int Quads, int P, int R, class Group>
 [[gnu::always_inline]] inline void dot_quads(const Group (&w)[P], const uint8_t* x, int64_t stride, Ints (&acc)[P][R]) {
-  for (int r = 0; r < R; ++r) {
-    int8_t quants[kGroup];
-    std::memcpy(quants, x + r * stride, kGroup);
-    for (int p = 0; p < P; ++p) {
-      for (int q = First; q < First + Quads; ++q) {
-        for (int i = 0; i < 64; ++i) acc[p][r].at[i / 4] += w[p].quads[q].at[i] * quants[q * 4 + i % 4];
+  constexpr int kRun = Bits == 4 ? 16 : Bits == 5 ? 8 : Bits == 6 ? 4 : 2;
+  for (int p = 0; p < P; ++p) {
+    for (int r = 0; r < R; ++r) {
+      int8_t quants[kGroup];
+      std::memcpy(quants, x + r * stride, kGroup);
+      for (int begin = First * 4; begin < (First + Quads) * 4; begin += kRun) {
+        Shorts sums{};
+        for (int i = begin; i < begin + kRun; ++i) {
+          const Shorts line = w[p].quads[i / 4].at[i % 4];
+          sums += (Bits == 8 ? line - 128 : line) * quants[i];
+        }
+        acc[p][r] += __builtin_convertvector(sums, Ints);
       }
     }
   }
@@ -105,9 +111,7 @@ inline Floats dot_bf16(Floats acc, const uint8_t* line, const uint8_t* x) {
   std::memcpy(w, line, 64);
   std::memcpy(&pair, x, 4);
   const float even = bits_as_float(pair << 16), odd = bits_as_float(pair & 0xffff0000);
-  return floats_of([&](int i) {
-    return acc.at[i] + bits_as_float(w[i] << 16) * even + bits_as_float(w[i] & 0xffff0000) * odd;
-  });
+  return floats_of([&](int i) { return acc[i] + bits_as_float(w[i] << 16) * even + bits_as_float(w[i] & 0xffff0000) * odd; });
 }
 
 // The largest magnitude of 32 values as bits of a float: infinity or more when one of them is not finite.

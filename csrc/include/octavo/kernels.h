@@ -119,8 +119,8 @@ struct KernelTable {
   void (*divide)(const float* x, int64_t count, float divisor, float* out);
 };
 
-enum class Isa : uint8_t { Portable, Avx2, Avx512 };
-constexpr Isa kIsas[] = {Isa::Portable, Isa::Avx2, Isa::Avx512};  // from the narrowest to the widest
+enum class Isa : uint8_t { Portable, Avx2, AvxVnni, Avx512, Amx, Neon, I8mm };
+constexpr Isa kIsas[] = {Isa::Portable, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Amx, Isa::Neon, Isa::I8mm};  // from the narrowest to the widest
 
 bool isa_available(Isa isa);
 Isa best_isa();

@@ -1,4 +1,4 @@
-// Sixteen float lanes, the same on every ISA: one zmm register (AVX-512), two ymm (AVX2) or a compiler vector (portable).
+// Sixteen float lanes, the same on every ISA: one zmm register (AVX-512), two ymm (AVX2), four registers (NEON) or a compiler vector (portable).
 // Only csrc/kernels includes this; every name lives in the ISA's own namespace, so that no function compiled for one ISA
 // can be linked in for another.
 //
@@ -11,6 +11,8 @@
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(OCTAVO_NEON)
+#include <arm_neon.h>
 #endif
 
 #define OCTAVO_INLINE [[gnu::always_inline]] inline
@@ -155,6 +157,118 @@ OCTAVO_INLINE float max_of(Vec a) {
   const __m128 d = _mm_max_ps(c, _mm_movehl_ps(c, c));
   return _mm_cvtss_f32(_mm_max_ss(d, _mm_movehdup_ps(d)));
 }
+
+#elif defined(OCTAVO_NEON)
+
+struct Vec {
+  float32x4_t v[4];
+};
+struct Words {
+  uint32x4_t v[4];
+};
+
+template <class T, class F>
+OCTAVO_INLINE T quarters_of(F f) {
+  return {{f(0), f(1), f(2), f(3)}};
+}
+
+OCTAVO_INLINE Vec load(const float* p) {
+  return quarters_of<Vec>([=](int i) { return vld1q_f32(p + 4 * i); });
+}
+OCTAVO_INLINE void store(float* p, Vec a) {
+  for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.v[i]);
+}
+OCTAVO_INLINE Vec load_part(const float* p, int64_t n) {
+  float lanes[kLanes] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(n) * 4);
+  return load(lanes);
+}
+OCTAVO_INLINE void store_part(float* p, int64_t n, Vec a) {
+  float lanes[kLanes];
+  store(lanes, a);
+  std::memcpy(p, lanes, static_cast<size_t>(n) * 4);
+}
+OCTAVO_INLINE Vec splat(float x) {
+  return quarters_of<Vec>([=](int) { return vdupq_n_f32(x); });
+}
+OCTAVO_INLINE Vec operator+(Vec a, Vec b) {
+  return quarters_of<Vec>([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
+}
+OCTAVO_INLINE Vec operator-(Vec a, Vec b) {
+  return quarters_of<Vec>([&](int i) { return vsubq_f32(a.v[i], b.v[i]); });
+}
+OCTAVO_INLINE Vec operator*(Vec a, Vec b) {
+  return quarters_of<Vec>([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
+}
+OCTAVO_INLINE Vec operator/(Vec a, Vec b) {
+  return quarters_of<Vec>([&](int i) { return vdivq_f32(a.v[i], b.v[i]); });
+}
+OCTAVO_INLINE Vec fma(Vec a, Vec b, Vec c) {
+  return quarters_of<Vec>([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
+}
+// b where either is NaN, which NEON's own max and min do not promise.
+OCTAVO_INLINE Vec max(Vec a, Vec b) {
+  return quarters_of<Vec>([&](int i) { return vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+}
+OCTAVO_INLINE Vec min(Vec a, Vec b) {
+  return quarters_of<Vec>([&](int i) { return vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+}
+template <class F>
+OCTAVO_INLINE uint32_t bits_of(F hits) {  // bit 4i + j: lane j of hits(i), which is all ones or zero
+  const uint32_t places[4] = {1, 2, 4, 8};
+  const uint32x4_t place = vld1q_u32(places);
+  uint32_t bits = 0;
+  for (int i = 0; i < 4; ++i) bits |= vaddvq_u32(vandq_u32(hits(i), place)) << 4 * i;
+  return bits;
+}
+OCTAVO_INLINE uint32_t at_least(Vec a, Vec b) {
+  return bits_of([&](int i) { return vcgeq_f32(a.v[i], b.v[i]); });
+}
+OCTAVO_INLINE uint32_t unordered(Vec a) {
+  return bits_of([&](int i) { return vmvnq_u32(vceqq_f32(a.v[i], a.v[i])); });
+}
+OCTAVO_INLINE Vec swap_pairs(Vec a) {
+  return quarters_of<Vec>([&](int i) { return vrev64q_f32(a.v[i]); });
+}
+OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {
+  float eight[8] = {};
+  std::memcpy(eight, p, static_cast<size_t>(n) * 4);
+  const float32x4_t low = vld1q_f32(eight), high = vld1q_f32(eight + 4);
+  return {{vzip1q_f32(low, low), vzip2q_f32(low, low), vzip1q_f32(high, high), vzip2q_f32(high, high)}};
+}
+OCTAVO_INLINE float32x4_t times_power_of_2(float32x4_t a, float32x4_t n) {  // in two steps, since 2^n alone may be out of range
+  const int32x4_t whole = vcvtq_s32_f32(n), half = vshrq_n_s32(whole, 1), rest = vsubq_s32(whole, half), bias = vdupq_n_s32(127);
+  const float32x4_t x = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23));
+  const float32x4_t y = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, bias), 23));
+  return vmulq_f32(vmulq_f32(a, x), y);
+}
+OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) {
+  return quarters_of<Vec>([&](int i) { return times_power_of_2(a.v[i], n.v[i]); });
+}
+
+OCTAVO_INLINE Words load_words(const void* p) {
+  return quarters_of<Words>([=](int i) { return vreinterpretq_u32_u8(vld1q_u8(static_cast<const uint8_t*>(p) + 16 * i)); });
+}
+OCTAVO_INLINE Words operator&(Words a, uint32_t b) {
+  return quarters_of<Words>([&](int i) { return vandq_u32(a.v[i], vdupq_n_u32(b)); });
+}
+OCTAVO_INLINE Vec load_f16(const void* p) {
+  return quarters_of<Vec>([=](int i) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(static_cast<const uint8_t*>(p) + 8 * i))); });
+}
+OCTAVO_INLINE uint16_t f16_bits(float x) { return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0); }  // ties to even
+OCTAVO_INLINE Vec low_bf16(Words a) {
+  return quarters_of<Vec>([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(a.v[i], 16)); });
+}
+OCTAVO_INLINE Vec high_bf16(Words a) {
+  return quarters_of<Vec>([&](int i) { return vreinterpretq_f32_u32(vandq_u32(a.v[i], vdupq_n_u32(0xffff0000u))); });
+}
+
+OCTAVO_INLINE float sum(Vec a) {
+  const float32x4_t b = vaddq_f32(vaddq_f32(a.v[0], a.v[2]), vaddq_f32(a.v[1], a.v[3]));
+  const float32x2_t c = vadd_f32(vget_low_f32(b), vget_high_f32(b));
+  return vget_lane_f32(c, 0) + vget_lane_f32(c, 1);
+}
+OCTAVO_INLINE float max_of(Vec a) { return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.v[0], a.v[1]), vmaxq_f32(a.v[2], a.v[3]))); }
 
 #else
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from octavo.config.schema import HASH_ALGOS, EngineConfig, KVEventsConfig, ServerConfig
+from octavo.config.schema import HASH_ALGOS, ISAS, EngineConfig, KVEventsConfig, ServerConfig
 from octavo.errors import ConfigError
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.units import parse_int
@@ -246,8 +246,8 @@ FLAGS: tuple[Flag, ...] = (
         "runtime.isa",
         "Runtime",
         "instruction set of the native library",
-        "portable|avx2|avx512",
-        _one_of("portable", "avx2", "avx512"),
+        "|".join(ISAS),
+        _one_of(*ISAS),
     ),
     Flag("host", "server.host", "HTTP", "address to listen on", "HOST"),
     Flag("port", "server.port", "HTTP", "port to listen on (0: any free one)", "PORT", parse_int),

@@ -149,19 +149,22 @@ class SchedulerConfig:
             raise ConfigError(f"watermark is {self.watermark:g}; it must be at least 0 and less than 1")
 
 
+ISAS = ("portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm")
+
+
 @dataclass(frozen=True)
 class RuntimeConfig:
     backend: str = "native"
     enforce_eager: bool = False
     threads: int | None = None  # None: the CPUs that this process may use
-    isa: str | None = None  # None: the best that this CPU has; portable | avx2 | avx512
+    isa: str | None = None  # of ISAS; None: the best that this CPU has
 
     def __post_init__(self) -> None:
         _one_of("backend", self.backend, ("native", "reference"))
         if self.threads is not None and not 1 <= self.threads <= 1024:
             raise ConfigError(f"threads is {self.threads}; it must lie in 1..1024")
         if self.isa is not None:
-            _one_of("isa", self.isa, ("portable", "avx2", "avx512"))
+            _one_of("isa", self.isa, ISAS)
 
 
 @dataclass(frozen=True)
