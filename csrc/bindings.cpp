@@ -18,6 +18,7 @@
 #include "octavo/batch.h"
 #include "octavo/device.h"
 #include "octavo/eager.h"
+#include "octavo/peaks.h"
 #include "octavo/program.h"
 #include "octavo/rotary.h"
 #include "octavo/sampler.h"
@@ -245,6 +246,21 @@ void add(Device& device, const Matrix& x, const Matrix& y, const MatrixOut& out)
   eager::add(device, x.data(), y.data(), static_cast<int64_t>(x.size()), out.data());
 }
 
+// --- peaks ---------------------------------------------------------------------------------------------------------
+
+double peak_of(Device& device, const std::string& kind) {
+  must(kind == "f32" || kind == "bf16" || kind == "int8", "a peak is of f32, bf16 or int8");
+  const Isa isa = isa_of(device.kernels.isa);
+  nb::gil_scoped_release release;
+  return peak_operations(device, isa, kind == "f32" ? Peak::F32 : kind == "bf16" ? Peak::Bf16 : Peak::Int8);
+}
+
+double peak_read_of(Device& device, int64_t bytes) {
+  must(bytes >= 1 << 20 && bytes <= int64_t{1} << 40, "peak_read: between 1 MiB and 1 TiB");
+  nb::gil_scoped_release release;
+  return peak_read(device, bytes);
+}
+
 // --- programs ------------------------------------------------------------------------------------------------------
 
 // Collects tensors and operations; Program checks them.
@@ -377,6 +393,8 @@ NB_MODULE(_native, m) {
            })
       .def_prop_ro("threads", [](const Device& device) { return device.pool.size(); })
       .def_prop_ro("isa", [](const Device& device) { return device.kernels.isa; })
+      .def("peak_operations", peak_of, "kind"_a)
+      .def("peak_read", peak_read_of, "bytes"_a)
       .def("pack", pack, "format"_a, "n"_a, "k"_a, "data"_a.noconvert())
       .def("embed", embed, "weight"_a, "ids"_a.noconvert(), "out"_a.noconvert())
       .def("rms_norm", rms_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "out"_a.noconvert())

@@ -22,6 +22,7 @@ KINDS = {
     "latency": "seconds to answer one batch",
     "throughput": "tokens a second over many requests",
     "profile": "time of one step, operation by operation",
+    "kernels": "each native kernel against this machine's peaks",
     "serve": "what users of a running server see under load",
     "sweep": "bench serve once for each combination of settings",
     "startup": "launch to ready and to the first token",
@@ -148,6 +149,7 @@ def _write_json(path: str | None, result: dict[str, Any]) -> None:
 
 _HERE = {"latency": _latency, "throughput": _throughput, "profile": _profile}
 _ELSEWHERE = {
+    "kernels": "octavo.cli.bench_kernels",
     "serve": "octavo.cli.bench_serve",
     "sweep": "octavo.cli.bench_serve",
     "startup": "octavo.cli.bench_startup",

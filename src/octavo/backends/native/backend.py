@@ -1,4 +1,6 @@
-"""The `native` backend: the C++ library. Holds the device (threads and an instruction set); models and sampling run on it."""
+"""The `native` backend: the C++ library. Holds the device (threads and an instruction set); models and sampling run on it.
+
+`ops` are its verbs one by one, as the eager path calls them."""
 
 from __future__ import annotations
 
@@ -51,6 +53,8 @@ class NativeBackend:
             raise ConfigError(f"isa is {isa!r}; this CPU has {', '.join(isas)}")
         self._device = _native.Device(threads or _native.usable_cpus(), isa or isas[-1])
         self._sampler = _native.Sampler(self._device)
+        self.ops = NativeOps(self._device)
+        self.threads = self._device.threads
 
     @property
     def numerics(self) -> str:
@@ -81,10 +85,8 @@ class NativeBackend:
         return NativeKVCache(spec, num_blocks)
 
     def eager(self, model: Model, kv: KVCache) -> Forward:
-        ops = NativeOps(self._device)
-
         def forward(batch: Batch) -> FloatArray:
-            logits: FloatArray = model.forward(ops, batch, kv)
+            logits: FloatArray = model.forward(self.ops, batch, kv)
             return logits
 
         return forward
@@ -96,6 +98,14 @@ class NativeBackend:
     def activation_bytes(self, model: Model, kv_spec: KVSpec, max_tokens: int, max_rows: int) -> int:
         builder, output = lower(record(model, kv_spec))
         return builder.measure(self._device, kv_shape(kv_spec, 1), output, max_tokens, max_rows)
+
+    def peak_operations(self, kind: str) -> float:
+        """Return the most f32, bf16 or int8 operations a second that this device's instruction set does, measured; 0: it has none."""
+        return self._device.peak_operations(kind)
+
+    def peak_read(self, num_bytes: int) -> float:
+        """Return the bytes a second at which so large a piece of memory is read, measured."""
+        return self._device.peak_read(num_bytes)
 
     def sample(self, logits: FloatArray, how: SamplingBatch) -> Sampled:
         return sample(self._sampler, logits, how)
