@@ -12,6 +12,7 @@ namespace {
 
 using Floats = float __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
+using Words = uint32_t __attribute__((vector_size(64)));
 using Shorts = int16_t __attribute__((vector_size(32)));
 struct Line { Shorts at[4]; };  // the k's of a quad apart, 16 channels each
 
@@ -107,11 +108,12 @@ template <int Bits, int First, int Quads, int P, int R, class Group>
 
 // acc + the pairs of bf16 at `line` times the pair at x.
 inline Floats dot_bf16(Floats acc, const uint8_t* line, const uint8_t* x) {
-  uint32_t w[16], pair;
-  std::memcpy(w, line, 64);
+  Words w;
+  uint32_t pair;
+  std::memcpy(&w, line, sizeof w);
   std::memcpy(&pair, x, 4);
-  const float even = bits_as_float(pair << 16), odd = bits_as_float(pair & 0xffff0000);
-  return floats_of([&](int i) { return acc[i] + bits_as_float(w[i] << 16) * even + bits_as_float(w[i] & 0xffff0000) * odd; });
+  const Floats even = reinterpret_cast<Floats>(w << 16), odd = reinterpret_cast<Floats>(w & 0xffff0000u);
+  return acc + even * bits_as_float(pair << 16) + odd * bits_as_float(pair & 0xffff0000u);
 }
 
 // The largest magnitude of 32 values as bits of a float: infinity or more when one of them is not finite.
