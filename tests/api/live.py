@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 
 from octavo.server.listener import open_listener
-from octavo.server.protocol import make_server
+from octavo.server.protocol import ConnectionLimits, make_server
 
 
 class LiveServer:
@@ -30,10 +30,10 @@ class LiveServer:
 
 
 @contextmanager
-def live(app):
+def live(app, limits=None, tls=None):
     listener = open_listener("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    server = make_server(app, 1.0)
+    server = make_server(app, 1.0, limits or ConnectionLimits(256, 256), tls)
     started = threading.Event()
 
     async def run():

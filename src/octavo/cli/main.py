@@ -24,13 +24,14 @@ COMMANDS = {
     "models": ("octavo.cli.pull", "list the catalogue and what is on disk"),
     "bench": ("octavo.cli.bench", "measure latency or throughput"),
     "plan": ("octavo.cli.plan", "size a model on paper: memory, speed, cost"),
+    "completion": ("octavo.cli.completion", "complete commands and flags in your shell"),
     "collect-env": ("octavo.cli.collect_env", "print what this machine is, for a bug report"),
 }
 
 _SECTIONS = {
     "Use a model": ("serve", "chat", "complete", "run-batch"),
     "Models on disk": ("pull", "models"),
-    "Measure and report": ("plan", "bench", "collect-env"),
+    "Measure and report": ("plan", "bench", "collect-env", "completion"),
 }
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from octavo.config.flags import ALL_GROUPS, FlagParser
+from octavo.config.flag_files import read_config
+from octavo.config.flags import ALL_GROUPS, FlagParser, flags_in
 from octavo.config.resolve import Settings, resolve
 
 
 def serve_main(argv: Sequence[str]) -> int:
     parser = FlagParser("octavo serve", "Serve a model over the OpenAI API.", ALL_GROUPS, usage="octavo serve [MODEL] [FLAGS]")
     parser.add_argument("model_tag", nargs="?", metavar="MODEL", help="model to serve (the same as --model)")
+    parser.add_argument("--config", metavar="FILE", help="YAML mapping of flag names to values; flags given here override it")
     parser.add_argument("--show-config", action="store_true", help="print every setting, its value and where it comes from, and stop")
     args = parser.parse(argv)
     given = parser.given(args)
     if args.model_tag is not None:
         given["model"] = args.model_tag
-    settings = resolve(given)
+    if args.config is None:
+        settings = resolve(given)
+    else:
+        settings = resolve(given, read_config(Path(args.config), flags_in(ALL_GROUPS)), Path(args.config).name)
     if args.show_config:
         print(_table(settings))
         return 0

@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
+from octavo.config.flag_files import expand_files
 from octavo.config.schema import HASH_ALGOS, ISAS, EngineConfig, KVEventsConfig, ServerConfig
 from octavo.errors import ConfigError
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
@@ -251,6 +252,21 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag("host", "server.host", "HTTP", "address to listen on", "HOST"),
     Flag("port", "server.port", "HTTP", "port to listen on (0: any free one)", "PORT", parse_int),
+    Flag("uds", "server.uds", "HTTP", "Unix socket to listen on, for its owner alone, instead of host and port", "PATH"),
+    Flag("root-path", "server.root_path", "HTTP", "prefix of every path that a proxy in front of the server leaves in", "/PREFIX"),
+    Flag("ssl-keyfile", "server.ssl_keyfile", "HTTP", "private key for TLS (1.2 and newer), PEM", "FILE"),
+    Flag("ssl-certfile", "server.ssl_certfile", "HTTP", "certificate chain for TLS, PEM", "FILE"),
+    Flag("ssl-ca-certs", "server.ssl_ca_certs", "HTTP", "clients must have a certificate that one of these has signed, PEM", "FILE"),
+    Flag("enable-ssl-refresh", "server.enable_ssl_refresh", "HTTP", "read key and certificate again when their files change", switch=True),
+    Flag("max-connections", "server.max_connections", "HTTP", "connections open at once; further ones are answered 503", "N", parse_int),
+    Flag(
+        "max-connections-per-client",
+        "server.max_connections_per_client",
+        "HTTP",
+        "connections open at once from one address",
+        "N",
+        parse_int,
+    ),
     Flag("max-body-bytes", "server.max_body_bytes", "HTTP", "largest request body", "BYTES", parse_int),
     Flag(
         "max-num-queued-reqs",
@@ -298,6 +314,15 @@ FLAGS: tuple[Flag, ...] = (
         "NAME",
         repeatable=True,
     ),
+    Flag(
+        "allowed-origins",
+        "server.allowed_origins",
+        "Access",
+        "web page that may call the server from a browser (CORS), as https://name; *: all; repeatable",
+        "ORIGIN",
+        repeatable=True,
+    ),
+    Flag("allow-credentials", "server.allow_credentials", "Access", "let those pages send cookies and client certificates", switch=True),
     Flag("insecure-no-auth", "server.insecure_no_auth", "Access", "allow an address off loopback without any key", switch=True),
     Flag(
         "enable-auto-tool-choice",
@@ -332,6 +357,15 @@ FLAGS: tuple[Flag, ...] = (
         parse_int,
     ),
     Flag("metrics-prefix", "server.metrics_prefix", "Observability", "first part of every metric's name", "PREFIX"),
+    Flag(
+        "log-format",
+        "server.log_format",
+        "Observability",
+        "lines for people, or one JSON object a line",
+        "text|json",
+        _one_of("text", "json"),
+    ),
+    Flag("disable-log-stats", "server.disable_log_stats", "Observability", "no line of figures every ten seconds", switch=True),
     Flag(
         "log-level",
         "server.log_level",
@@ -402,7 +436,7 @@ class FlagParser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Return the parsed arguments. Raises ConfigError."""
-        namespace, rest = self.parse_known_args([_dashed(word) for word in argv])
+        namespace, rest = self.parse_known_args([_dashed(word) for word in expand_files(argv)])
         for word in rest:
             if word.startswith("-") and len(word) > 1:
                 name = word.split("=", 1)[0]

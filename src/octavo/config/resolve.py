@@ -1,4 +1,4 @@
-"""Settings out of flags, environment and defaults, in that order; each value remembers where it came from."""
+"""Settings out of flags, a file of flags, environment and defaults, in that order; each value remembers where it came from."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ UNSET_FIELDS = (  # None means none, not "decide"
     "model.chat_template",
     "model.seed",
     "server.max_num_queued_reqs",
+    "server.uds",
+    "server.ssl_keyfile",
+    "server.ssl_certfile",
+    "server.ssl_ca_certs",
     "cache.kv_events",
     "cache.kv_offload_gib",
     "cache.kv_offload_dir",
@@ -24,7 +28,7 @@ UNSET_FIELDS = (  # None means none, not "decide"
 
 @dataclass(frozen=True)
 class Settings:
-    """`sources`: field (model.max_model_len) -> "--max-model-len", "environment" or "default"."""
+    """`sources`: field (model.max_model_len) -> "--max-model-len", a file's name, "environment" or "default"."""
 
     engine: EngineConfig
     server: ServerConfig
@@ -40,20 +44,25 @@ class Settings:
         ]
 
 
-def resolve(given: Mapping[str, Any]) -> Settings:
-    """Return the settings for flags `given` (flag name -> value, as FlagParser.given returns). Raises ConfigError."""
+def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any] | None = None, file_name: str = "") -> Settings:
+    """Return the settings for flags `given` (flag name -> value, as FlagParser.given returns). Raises ConfigError.
+
+    `from_file`: further ones, as read_config returns, which the given ones override.
+    """
+    beside = {name: value for name, value in (from_file or {}).items() if name not in given}
     chosen: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for flag in FLAGS:
-        if flag.name not in given:
+        if flag.name not in given and flag.name not in beside:
             continue
-        value = tuple(given[flag.name]) if isinstance(given[flag.name], list) else given[flag.name]
+        source, value = (flag.option, given[flag.name]) if flag.name in given else (file_name, beside[flag.name])
+        value = tuple(value) if isinstance(value, list) else value
         if isinstance(value, tuple) and flag.field in chosen:  # --api-key and --api-key-file add up
             chosen[flag.field] += value
-            sources[flag.field] += f", {flag.option}"
+            sources[flag.field] += f", {source}"
         else:
             chosen[flag.field] = value
-            sources[flag.field] = flag.option
+            sources[flag.field] = source
     if "server.api_key" not in chosen and (keys := env.api_keys()):
         chosen["server.api_key"] = keys
         sources["server.api_key"] = "environment"

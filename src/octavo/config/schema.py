@@ -181,9 +181,19 @@ class EngineConfig:
 class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8000
+    uds: str | None = None  # path of a Unix socket to listen on, instead of host and port
+    root_path: str = ""  # prefix of every path that a proxy in front leaves in
+    ssl_keyfile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_ca_certs: str | None = None  # clients must then have a certificate that one of these has signed
+    enable_ssl_refresh: bool = False  # read key and certificate again when their files change
+    max_connections: int = 2048  # open at once; further ones are answered 503
+    max_connections_per_client: int = 1024  # from one address
     api_key: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()  # further Host names that a server on loopback answers to
     insecure_no_auth: bool = False  # allow a bind off loopback without keys
+    allowed_origins: tuple[str, ...] = ()  # web pages that may call the server (CORS); "*": all
+    allow_credentials: bool = False  # let those pages send cookies and the like
     max_body_bytes: int = 8 << 20
     ignore_unknown_fields: bool = False  # leave unknown fields of a request out and say so in a header, instead of refusing it
     enable_tokenizer_info_endpoint: bool = False
@@ -195,10 +205,26 @@ class ServerConfig:
     response_store_bytes: int = 64 << 20  # for previous_response_id and GET /v1/responses; 0: none are stored
     metrics_prefix: str = "vllm:"
     log_level: str = "info"
+    log_format: str = "text"  # text | json
+    disable_log_stats: bool = False  # no line every ten seconds while requests run
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port is {self.port}; it must lie in 0..65535 (0: any free one)")
+        if self.root_path and not re.fullmatch(r"(/[\w.~-]+)+", self.root_path):
+            raise ConfigError(f"root_path is {self.root_path!r}; write /prefix, with no slash at its end")
+        if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
+            raise ConfigError("ssl_keyfile and ssl_certfile go together; give both")
+        if self.ssl_certfile is None and (self.ssl_ca_certs is not None or self.enable_ssl_refresh):
+            raise ConfigError("ssl_ca_certs and enable_ssl_refresh need ssl_keyfile and ssl_certfile")
+        for name in ("max_connections", "max_connections_per_client"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for origin in self.allowed_origins:
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
+                raise ConfigError(f"allowed_origins holds {origin!r}; write https://name or https://name:port, or *")
+        if "*" in self.allowed_origins and self.allow_credentials:
+            raise ConfigError("allow_credentials with the origin * would let every web page act for its reader; name the origins")
         if self.max_num_queued_reqs is not None and self.max_num_queued_reqs < 0:
             raise ConfigError(f"max_num_queued_reqs is {self.max_num_queued_reqs}; it must be at least 0")
         if self.max_body_bytes < 1024:
@@ -210,6 +236,7 @@ class ServerConfig:
         _one_of("tool_call_parser", self.tool_call_parser, ("auto", "none", *TOOL_FORMATS))
         _one_of("reasoning_parser", self.reasoning_parser, ("none", *REASONING_FORMATS))
         _one_of("log_level", self.log_level, ("debug", "info", "warning", "error"))
+        _one_of("log_format", self.log_format, ("text", "json"))
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -1,18 +1,21 @@
 """The ASGI application: the gate around every request, the routes, and errors in OpenAI's shape.
 
-The gate gives each request an id (x-request-id), refuses foreign hosts and origins, sees to it that no exception leaves
-the application, and writes one log line a request, with the route's template and never the raw path.
+The gate gives each request an id (and tells it as x-request-id, unless the caller sent one of its own), takes off a proxy's
+prefix, refuses foreign hosts and origins, sees to it that no exception leaves the application, and writes one log line a
+request, with the route's template and never the raw path.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +31,9 @@ from octavo.server.state import Engine, ServerState
 _log = logging.getLogger("octavo.server")
 
 PROBES = ("/health", "/livez", "/readyz", "/ping", "/load", "/metrics")  # asked every few seconds: not worth a line each
+CORS_METHODS = ("GET", "POST", "DELETE")
+CORS_HEADERS = ("authorization", "content-type", "x-api-key", "x-request-id", "x-request-timeout-ms")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 SAFETY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -40,42 +46,53 @@ def create_app(engine: Engine | None, config: ServerConfig) -> Starlette:
     app.router.redirect_slashes = False
     app.state.server = state
     app.state.endpoints = served(config)
-    app.add_middleware(Gate, host=config.host, allowed_hosts=config.allowed_hosts)
+    if config.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.allowed_origins,
+            allow_credentials=config.allow_credentials,
+            allow_methods=CORS_METHODS,
+            allow_headers=CORS_HEADERS,
+            expose_headers=("x-request-id", "x-ignored-fields", "retry-after"),
+        )
+    app.add_middleware(Gate, config=config)
     return app
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, host: str, allowed_hosts: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
         self._app = app
-        self._host = host
-        self._allowed_hosts = allowed_hosts
+        self._config = config
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        headers = Headers(scope=scope)
         request_id = secrets.token_hex(12)
+        told_id = named_by_caller(headers) or request_id  # answers are named by our own id: a caller's may come twice
         arrival_s = time.monotonic()
         scope.setdefault("state", {}).update(request_id=request_id, arrival_s=arrival_s)
         status = 0
+        scope["path"] = without_prefix(scope["path"], self._config.root_path)
 
         async def send_marked(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message["headers"], (b"x-request-id", request_id.encode()), *SAFETY_HEADERS]
+                headers = [*message["headers"], (b"x-request-id", told_id.encode()), *SAFETY_HEADERS]
                 message = {**message, "headers": headers}  # a new one: the sender may keep its own for the next answer
             await send(message)
 
         try:
-            check_origin(scope["method"], Headers(scope=scope), self._host, self._allowed_hosts)
+            check_origin(scope["method"], headers, self._config.host, self._config.allowed_hosts, self._config.allowed_origins)
             await self._app(scope, receive, send_marked)
         except ClientDisconnected:
             status = status or 499
         except OctavoError as error:
             await error_response(error, scope["path"])(scope, receive, send_marked)
         except Exception:
-            _log.exception("request %s failed", request_id)
+            _log.exception("request %s failed", told_id)
             if status:
                 raise  # the answer has begun: the connection is closed
             await error_response(internal_error(), scope["path"])(scope, receive, send_marked)
@@ -88,8 +105,19 @@ class Gate:
                 route.path if route is not None else "-",
                 status,
                 1e3 * (time.monotonic() - arrival_s),
-                request_id,
+                told_id,
             )
+
+
+def named_by_caller(headers: Headers) -> str | None:
+    """Return the x-request-id that the caller sent, if it is one that may stand in logs and headers."""
+    name = headers.get("x-request-id", "")
+    return name if _REQUEST_ID.fullmatch(name) else None
+
+
+def without_prefix(path: str, root_path: str) -> str:
+    """Return `path` without the prefix that a proxy has left in; a path that lacks it stays as it is."""
+    return path.removeprefix(root_path) if root_path and path.startswith(f"{root_path}/") else path
 
 
 async def _octavo_error(request: Request, error: Exception) -> Response:

@@ -59,13 +59,17 @@ class KeyRing:
         return hmac.new(self._secret, offered, hashlib.sha256).hexdigest()[:32]
 
 
-def check_origin(method: str, headers: Headers, host: str, allowed_hosts: tuple[str, ...] = ()) -> None:
-    """Raise unless Host names this server (on loopback) and Origin, when a request changes state, is the same host."""
+def check_origin(
+    method: str, headers: Headers, host: str, allowed_hosts: tuple[str, ...] = (), allowed_origins: tuple[str, ...] = ()
+) -> None:
+    """Raise unless Host names this server (on loopback) and Origin, when a request changes state, is the same host or an allowed one."""
     asked = headers.get("host", "")
     name = _hostname(asked)
     if is_loopback(host) and not is_loopback(name) and name not in (host, *allowed_hosts):
         raise invalid_host()
     origin = headers.get("origin")
+    if origin in allowed_origins or "*" in allowed_origins:
+        return
     if origin is not None and method not in SAFE_METHODS and origin.partition("://")[2].lower() != asked.lower():
         raise origin_not_allowed()
 

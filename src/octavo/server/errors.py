@@ -61,7 +61,7 @@ def method_not_allowed() -> MethodNotAllowed:
 
 
 def origin_not_allowed() -> PermissionDenied:
-    return PermissionDenied("requests from another web origin are refused (no CORS)", code="origin_not_allowed")
+    return PermissionDenied("requests from another web origin are refused; --allowed-origins lets one in", code="origin_not_allowed")
 
 
 def invalid_host() -> MisdirectedRequest:

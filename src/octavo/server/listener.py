@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
+import stat
+from pathlib import Path
 
 from octavo.errors import StartupError
 
@@ -20,3 +23,38 @@ def open_listener(host: str, port: int) -> socket.socket:
         reason = "another program listens there" if error.errno == errno.EADDRINUSE else error.strerror
         raise StartupError(f"cannot listen on {host} port {port}: {reason}; choose another with --port (0: any free one)") from None
     return listener
+
+
+def open_unix_listener(path: Path) -> socket.socket:
+    """Return a bound Unix socket that only its owner may use; one that a dead server left behind is replaced.
+
+    Raises StartupError when another program listens there, or something else than a socket is there.
+    """
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise StartupError(f"cannot listen on {path}: it is there and is no socket")
+        if _is_answered(path):
+            raise StartupError(f"cannot listen on {path}: another program listens there")
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise StartupError(f"cannot listen on {path}: {error.strerror or error}") from None
+    finally:
+        os.umask(mask)
+    return listener
+
+
+def _is_answered(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True

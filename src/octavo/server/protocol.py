@@ -7,8 +7,11 @@ no transfer coding but chunked. What breaks them is answered in OpenAI's error s
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httptools
@@ -32,14 +35,35 @@ BAD_HOST: Refusal = (400, "invalid_host", "send exactly one Host header")
 BAD_CODING: Refusal = (501, "unsupported_transfer_encoding", "the only transfer encoding taken is chunked")
 LONG_LINE: Refusal = (414, "uri_too_long", f"the request line is longer than {MAX_REQUEST_LINE:,} bytes")
 LARGE_HEAD: Refusal = (431, "header_too_large", f"more than {MAX_HEADERS} headers or {MAX_HEADER_BYTES:,} bytes of them")
+CROWDED: Refusal = (503, "too_many_connections", "this server has as many connections as it takes; try again in a moment")
 SLOW_HEAD: Refusal = (408, "request_timeout", f"the request's headers did not arrive within {HEAD_TIMEOUT_S:.0f} s")
+
+
+class ConnectionLimits:
+    """How many connections may be open, in all and from one address."""
+
+    def __init__(self, in_all: int, per_client: int) -> None:
+        self.in_all = in_all
+        self.per_client = per_client
+        self._open: Counter[str] = Counter()
+
+    def take(self, client: str) -> bool:
+        """Count a new connection; False when it is one too many. Either way `give_back` follows."""
+        self._open[client] += 1
+        return self._open.total() <= self.in_all and self._open[client] <= self.per_client
+
+    def give_back(self, client: str) -> None:
+        self._open[client] -= 1
+        if not self._open[client]:
+            del self._open[client]
 
 
 class StrictHttpProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, limits: ConnectionLimits, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._limits = limits
         self._refusal: Refusal | None = None
         self._in_head = True
         self._head_bytes = -1  # of the head that is being read, but for the piece it began in; -1: it began in this one
@@ -47,9 +71,17 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if not self._limits.take(self._client_address):
+            self._refuse(CROWDED)
+            return
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._refuse, SLOW_HEAD)
 
+    @property
+    def _client_address(self) -> str:
+        return self.client[0] if self.client else ""  # a Unix socket has none
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._limits.give_back(self._client_address)
         self._stop_head_timer()
         super().connection_lost(exc)
 
@@ -147,19 +179,21 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: ASGIApp, drain_s: float) -> Server:
+def make_server(app: ASGIApp, drain_s: float, limits: ConnectionLimits, tls: ssl.SSLContext | None = None) -> Server:
     """Return a server for `app`; when told to exit it gives open connections `drain_s` to end."""
-    return Server(
-        uvicorn.Config(
-            app,
-            http=StrictHttpProtocol,
-            ws="none",
-            lifespan="off",
-            loop="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=max(1, round(drain_s)),
-        )
+    config = uvicorn.Config(
+        app,
+        http=partial(StrictHttpProtocol, limits=limits),  # type: ignore[arg-type]  # uvicorn only calls it
+        ws="none",
+        lifespan="off",
+        loop="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # who asks is who connects: a header that anyone can send does not change it
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(drain_s)),
     )
+    config.load()
+    config.ssl = tls
+    return Server(config)

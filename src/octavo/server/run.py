@@ -12,9 +12,9 @@ import asyncio
 import logging
 import signal
 import socket
-import sys
+import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,11 +24,14 @@ from octavo.config.schema import EngineConfig, ServerConfig
 from octavo.engine.lifeline import forbid_core_dumps
 from octavo.loaders.store import resolve_model
 from octavo.server.auth import check_exposure
-from octavo.server.listener import open_listener
+from octavo.server.listener import open_listener, open_unix_listener
+from octavo.server.logs import log_to_stderr
+from octavo.server.tls import keep_fresh, make_context
 
 if TYPE_CHECKING:
     from octavo.client.async_engine import AsyncEngine
     from octavo.server.protocol import Server
+    from octavo.server.state import ServerState
 
 EXIT_OK = 0
 EXIT_ENGINE_GONE = 70
@@ -41,15 +44,23 @@ _log = logging.getLogger("octavo.server")
 def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
     """Serve until a signal; return the exit code: 0, or 70 when the engine is gone for good. Raises StartupError."""
     started_s = time.monotonic()
-    check_exposure(config.host, len(config.api_key), config.insecure_no_auth)
+    if config.uds is None:
+        check_exposure(config.host, len(config.api_key), config.insecure_no_auth)
     forbid_core_dumps()  # prompts and keys are in this process's memory
-    _log_to_stderr(config.log_level)
-    listener = open_listener(config.host, config.port)
-    with asyncio.Runner() as runner:
-        return runner.run(_serve(engine_config, config, listener, started_s))
+    log_to_stderr(config.log_level, config.log_format)
+    tls = make_context(config.ssl_keyfile, config.ssl_certfile, config.ssl_ca_certs) if config.ssl_keyfile and config.ssl_certfile else None
+    listener = open_listener(config.host, config.port) if config.uds is None else open_unix_listener(Path(config.uds))
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(_serve(engine_config, config, listener, tls, started_s))
+    finally:
+        if config.uds is not None:
+            Path(config.uds).unlink(missing_ok=True)
 
 
-async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, started_s: float) -> int:
+async def _serve(
+    engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, tls: ssl.SSLContext | None, started_s: float
+) -> int:
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -63,10 +74,11 @@ async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: so
         await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
 
         from octavo.server.app import create_app
-        from octavo.server.protocol import make_server
+        from octavo.server.protocol import ConnectionLimits, make_server
 
         app = create_app(None, config)
-        async with _listening(make_server(app, DRAIN_S), listener):
+        limits = ConnectionLimits(config.max_connections, config.max_connections_per_client)
+        async with _listening(make_server(app, DRAIN_S, limits, tls), listener), _beside(_chores(app.state.server, config, tls)):
             try:
                 engine = await _unless(stop, loading)
                 if engine is None:
@@ -100,6 +112,26 @@ async def _listening(server: Server, listener: socket.socket) -> AsyncIterator[N
     finally:
         server.should_exit = True
         await serving
+
+
+async def _chores(state: ServerState, config: ServerConfig, tls: ssl.SSLContext | None) -> None:
+    """What goes on beside the answering, for as long as there is answering."""
+    chores = []
+    if not config.disable_log_stats:
+        chores.append(state.stats_line.write_all())
+    if tls is not None and config.enable_ssl_refresh and config.ssl_keyfile and config.ssl_certfile:
+        chores.append(keep_fresh(tls, config.ssl_keyfile, config.ssl_certfile))
+    await asyncio.gather(*chores)
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _unless(stop: asyncio.Event, loading: asyncio.Task[AsyncEngine]) -> AsyncEngine | None:
@@ -136,28 +168,17 @@ async def _drain(engine: AsyncEngine, hurry: asyncio.Event) -> None:
 
 def _announce(engine: AsyncEngine, config: ServerConfig, listener: socket.socket, seconds: float) -> None:
     ready = engine.ready
-    host = f"[{config.host}]" if ":" in config.host else config.host
     at_once = f"{ready.max_concurrency:.1f} full-length requests at once"
     memory = f"{ready.kv_cache_tokens:,} tokens of KV memory ({at_once})" if ready.num_blocks else f"no KV memory ({at_once})"
     print(
-        f"octavo is ready at http://{host}:{listener.getsockname()[1]}/v1 · model {Path(engine.model_names[0]).name} · "
+        f"octavo is ready at {_address(config, listener)} · model {Path(engine.model_names[0]).name} · "
         f"context {ready.max_model_len:,} tokens · {memory} · {seconds:.2f} s",
         flush=True,
     )
 
 
-class _Plain(logging.Formatter):
-    """Text lines with control characters escaped, so that nobody can write lines of his own into the log."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
-
-
-def _log_to_stderr(level: str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("octavo")
-    logger.handlers[:] = [handler]
-    logger.propagate = False
-    logger.setLevel(level.upper())
+def _address(config: ServerConfig, listener: socket.socket) -> str:
+    if config.uds is not None:
+        return f"Unix socket {config.uds}"
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{'http' if config.ssl_keyfile is None else 'https'}://{host}:{listener.getsockname()[1]}{config.root_path}/v1"

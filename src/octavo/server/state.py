@@ -26,6 +26,7 @@ from octavo.server.answer_format import AnswerFormat, choose_format
 from octavo.server.auth import KeyRing
 from octavo.server.errors import draining, model_loading, overloaded
 from octavo.server.responses.store import ResponseStore
+from octavo.server.stats_line import StatsLine
 from octavo.specs import GenerationDefaults
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -77,6 +78,7 @@ class ServerState:
         self.system_fingerprint = ""
         self.answer_format = AnswerFormat()
         self.responses = ResponseStore(config.response_store_bytes)
+        self.stats_line = StatsLine()
         self._engine: Engine | None = None
         self._is_draining = False
         self._text_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
@@ -85,6 +87,7 @@ class ServerState:
         ready = engine.ready
         metrics = MetricsRecorder(self.config.metrics_prefix, engine.model_names[0], ready, cache or CacheConfig())
         engine.add_stats_listener(metrics.record_step)
+        engine.add_stats_listener(self.stats_line.record_step)
         if cache is not None and cache.kv_offload_dir is not None:
             self.keys.keep_salts(derive_secret(Path(cache.kv_offload_dir), b"tenant salts"))
         self._metrics = metrics

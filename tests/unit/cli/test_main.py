@@ -95,3 +95,12 @@ def test_output_that_cannot_be_written_is_told_in_a_line():
         done = subprocess.run([sys.executable, "-m", "octavo.cli.main", "models"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "No space left" in done.stderr
+
+
+def test_completion_scripts_know_every_command_and_flag(capsys):
+    for shell in ("bash", "zsh", "fish"):
+        assert cli.main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert all(name in script for name in cli.COMMANDS)
+        assert "max-model-len" in script
+    assert cli.main(["completion"]) == 2
