@@ -7,6 +7,7 @@ import socket
 import ssl
 import stat
 import subprocess
+import warnings
 
 import pytest
 
