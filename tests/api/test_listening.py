@@ -52,7 +52,9 @@ def test_tls_serves_and_refuses_old_versions(certificate):
         connection.close()
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises((ssl.SSLError, OSError)), old.wrap_socket(socket.create_connection(("127.0.0.1", server.port), timeout=20)):
             pass
 
