@@ -16,6 +16,7 @@
 namespace octavo {
 namespace {
 
+constexpr int64_t kReadWindow = 4 << 20;  // timed at once: short enough to run between two turns of a neighbour
 constexpr int kChains = 12;  // independent sums, enough to hide an instruction's latency
 
 // A loop of one instruction; `operations` a round.
@@ -197,7 +198,10 @@ using Line = uint64_t __attribute__((vector_size(64)));
 uint64_t sum_of(const Line* lines, int64_t count) {
   Line sums[4] = {};
   for (int64_t i = 0; i + 4 <= count; i += 4) {
-    for (int j = 0; j < 4; ++j) sums[j] += lines[i + j];
+    for (int j = 0; j < 4; ++j) {
+      __builtin_prefetch(lines + std::min(i + j + 64, count - 1));
+      sums[j] += lines[i + j];
+    }
   }
   const Line all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
   return all[0] + all[1] + all[2] + all[3] + all[4] + all[5] + all[6] + all[7];
@@ -220,17 +224,20 @@ double peak_read(Device& device, int64_t bytes) {
   if (memory == MAP_FAILED) throw std::bad_alloc();
   std::memset(memory, 1, static_cast<size_t>(bytes));  // a page that nobody wrote is the one zero page
   const auto* lines = static_cast<const Line*>(memory);
-  const Cut cut = Cut::of(bytes / static_cast<int64_t>(sizeof(Line)), 8 * device.pool.size());
-  const double seconds = fastest(
-      [&] {
-        device.pool.for_each(cut.pieces, [&](int64_t i, int) {
-          uint64_t sum = sum_of(lines + cut.begin(i), cut.begin(i + 1) - cut.begin(i));
-          asm volatile("" : "+r"(sum));
-        });
-      },
-      5);
+  const int64_t window = std::min(bytes, kReadWindow) / static_cast<int64_t>(sizeof(Line)), windows = bytes / std::min(bytes, kReadWindow);
+  const Cut cut = Cut::of(window, 8 * device.pool.size());
+  double seconds = 1;
+  for (int64_t i = 0; i < 3 * windows; ++i) {
+    const Line* first = lines + i % windows * window;
+    seconds = std::min(seconds, seconds_of([&] {
+      device.pool.for_each(cut.pieces, [&](int64_t piece, int) {
+        uint64_t sum = sum_of(first + cut.begin(piece), cut.begin(piece + 1) - cut.begin(piece));
+        asm volatile("" : "+r"(sum));
+      });
+    }));
+  }
   munmap(memory, static_cast<size_t>(bytes));
-  return static_cast<double>(bytes) / seconds;
+  return static_cast<double>(window * static_cast<int64_t>(sizeof(Line))) / seconds;
 }
 
 }  // namespace octavo
