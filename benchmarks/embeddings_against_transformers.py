@@ -19,8 +19,8 @@ from transformers import AutoModel, AutoTokenizer
 from octavo import LLM
 from octavo.loaders.store import resolve_model
 
-NUM_TEXTS = 192
-REPEATS = 6
+NUM_TEXTS = 96
+REPEATS = 4
 BATCH = 32
 WORDS = ("the", "of", "river", "to", "in", "market", "is", "that", "for", "engine", "as", "was", "with", "be", "by", "house")
 
