@@ -123,6 +123,8 @@ class FakeEngine:
         self.is_alive = True
         self.last_error = None
         self.num_unfinished = 0
+        self.num_queued_tokens = 0
+        self.priorities = []
         self.requests = []  # (prompt ids, params, request id, salt)
         self.aborted = []
         self.says = None  # the pieces of text of every answer, instead of words
@@ -150,12 +152,13 @@ class FakeEngine:
         for listener in self._listeners:
             listener(StepStats(**fields))
 
-    def generate(self, prompt_token_ids, params, *, request_id, cache_salt="", priority=0):
+    def generate(self, prompt_token_ids, params, *, request_id, cache_salt="", tenant="", priority=0):
         if self.last_error is not None:
             raise EngineDead("the engine is not running")
         for name, ids in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
             if any(token_id >= VOCAB_SIZE for token_id in ids):
                 raise InvalidRequest(f"{name} names a token id outside the vocabulary", param=name)
+        self.priorities.append(priority)
         self.requests.append((prompt_token_ids, params, request_id, cache_salt))
         by_choice = [self._answer(prompt_token_ids, params, request_id, index) for index in range(params.n)]
         interleaved = [output for turn in range(1024) for answer in by_choice for output in answer[turn : turn + 1]]

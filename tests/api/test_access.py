@@ -190,6 +190,33 @@ def test_too_many_unfinished_requests_are_told_to_come_back():
     assert int(response.headers["retry-after"]) >= 1
 
 
+def test_a_request_for_n_answers_counts_n():
+    engine = FakeEngine()
+    engine.num_unfinished = 1
+    app = make_app(engine, max_num_queued_reqs=3)
+    assert post(app, "/v1/chat/completions", CHAT | {"n": 3}).status_code == 503
+    assert post(app, "/v1/chat/completions", CHAT | {"n": 2}).status_code == 200
+
+
+def test_the_request_that_crosses_the_limit_of_waiting_tokens_is_still_taken():
+    engine = FakeEngine()
+    app = make_app(engine, max_num_queued_tokens=10)
+    engine.num_queued_tokens = 9
+    assert post(app, "/v1/chat/completions", CHAT).status_code == 200
+    engine.num_queued_tokens = 10
+    response = post(app, "/v1/chat/completions", CHAT)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "server_overloaded")
+    assert "max_num_queued_tokens" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("header", "body", "priority"), [(None, 3, 3), ("-2", 3, -2), ("soon", 3, 3), (None, None, 0)])
+def test_the_priority_header_wins_if_it_is_an_integer(header, body, priority):
+    engine = FakeEngine()
+    headers = {} if header is None else {"X-Vllm-Priority": header}
+    assert post(make_app(engine), "/v1/chat/completions", CHAT | {"priority": body}, **headers).status_code == 200
+    assert engine.priorities == [priority]
+
+
 def test_a_burst_of_requests_is_counted_at_the_door():
     async def run():
         engine = FakeEngine()

@@ -275,7 +275,7 @@ FIELDS = [
     ("parallel", chat(parallel_tool_calls="no"), 400, "invalid_type", "parallel_tool_calls"),
     ("effort", chat(reasoning_effort="huge"), 400, "invalid_value", "reasoning_effort"),
     ("include", chat(include_reasoning=1), 400, "invalid_type", "include_reasoning"),
-    ("priority", chat(priority=3), 400, "unsupported_parameter", "priority"),
+    ("priority", chat(priority="3"), 400, "invalid_type", "priority"),
 ]
 TEXT_FIELDS = [
     ("B085-less", completion(best_of=1, n=2), 400, "invalid_value", "best_of"),

@@ -92,6 +92,7 @@ class _InFlight:
         self.choice = choice
         self.stream = stream
         self.crashes = 0
+        self.num_queued_tokens = len(choice.request.prompt_token_ids)  # until its first token
 
 
 class AsyncEngine:
@@ -107,6 +108,7 @@ class AsyncEngine:
         self._maker = RequestMaker(front, ready.max_model_len, ready.vocab_size, config.model)
         self._on_log = on_log
         self._in_flight: dict[str, _InFlight] = {}
+        self._num_queued_tokens = 0
         self._replies: dict[int, asyncio.Future[ControlReply]] = {}
         self._next_control_id = 1
         self._num_pooled = 0
@@ -174,20 +176,35 @@ class AsyncEngine:
         """Choices that have not had their final event."""
         return len(self._in_flight)
 
+    @property
+    def num_queued_tokens(self) -> int:
+        """Prompt tokens of choices that have had no token yet."""
+        return self._num_queued_tokens
+
     def add_stats_listener(self, listener: Callable[[StepStats], None]) -> None:
         self._stats_listeners.append(listener)
 
     def generate(
-        self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str = "", priority: int = 0
+        self,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        *,
+        request_id: str,
+        cache_salt: str = "",
+        tenant: str = "",
+        priority: int = 0,
     ) -> Generation:
         """Return the events of all params.n choices. Raises RequestError and EngineDead here, not later."""
         check_generates(self._front)
         if self.last_error is not None or self._stopping:
             raise EngineDead(f"the engine is not running: {self.last_error or 'it is being stopped'}")
-        requests = list(self._maker.make(prompt_token_ids, params, arrival_s=time.monotonic(), cache_salt=cache_salt, priority=priority))
+        requests = list(
+            self._maker.make(prompt_token_ids, params, arrival_s=time.monotonic(), cache_salt=cache_salt, tenant=tenant, priority=priority)
+        )
         stream = Generation(len(requests), lambda: self._abort([request.request_id for request in requests]))
         for index, request in enumerate(requests):
             self._in_flight[request.request_id] = _InFlight(Choice(request_id, index, request, self.tokenizer), stream)
+            self._num_queued_tokens += len(prompt_token_ids)
             if self._process is not None:  # else the restart under way sends it
                 self._process.send(request)
         return stream
@@ -245,7 +262,11 @@ class AsyncEngine:
             self._finish(request_id, "abort", None)
 
     def _abort(self, engine_ids: list[str]) -> None:
-        unfinished = [engine_id for engine_id in engine_ids if self._in_flight.pop(engine_id, None) is not None]
+        unfinished = []
+        for engine_id in engine_ids:
+            if (flight := self._in_flight.pop(engine_id, None)) is not None:
+                self._leave_queue(flight)
+                unfinished.append(engine_id)
         if unfinished and self._process is not None:
             self._process.send(AbortRequest(unfinished))
 
@@ -274,10 +295,16 @@ class AsyncEngine:
         if flight is None:  # aborted, or ended by a stop string: the engine had not heard yet
             return False
         event = flight.choice.feed(delta)
+        if delta.token_ids or event.finish_reason is not None:
+            self._leave_queue(flight)
         if event.finish_reason is not None:
             del self._in_flight[delta.request_id]
         flight.stream.put(event)
         return flight.choice.ended_by_stop_string
+
+    def _leave_queue(self, flight: _InFlight) -> None:
+        self._num_queued_tokens -= flight.num_queued_tokens
+        flight.num_queued_tokens = 0
 
     def _finish(self, engine_id: str, reason: Literal["abort", "error"], error: str | None) -> None:
         self._on_delta(TokenDelta(engine_id, [], finish_reason=reason, error=error))

@@ -87,7 +87,14 @@ class RequestMaker:
         self._next_id = 0
 
     def make(
-        self, prompt_token_ids: list[int], params: SamplingParams, *, arrival_s: float, cache_salt: str = "", priority: int = 0
+        self,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        *,
+        arrival_s: float,
+        cache_salt: str = "",
+        tenant: str = "",
+        priority: int = 0,
     ) -> Iterator[GenerateRequest]:
         """Yield params.n requests. Raises ContextLengthExceeded and InvalidRequest, before the first."""
         self._check(prompt_token_ids, params)
@@ -104,6 +111,7 @@ class RequestMaker:
                 eos_token_ids=self._eos,
                 priority=priority,
                 cache_salt=cache_salt,
+                tenant=tenant,
             )
 
     def _check(self, prompt_token_ids: list[int], params: SamplingParams) -> None:

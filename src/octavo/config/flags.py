@@ -37,6 +37,11 @@ def _number(text: str) -> float:
         raise ConfigError(f"{text!r} is not a number") from None
 
 
+def _length(text: str) -> int | None:
+    length = None if text == "auto" else parse_int(text)
+    return None if length == -1 else length
+
+
 def _one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text in choices:
@@ -118,7 +123,14 @@ FLAGS: tuple[Flag, ...] = (
         "NAME",
         repeatable=True,
     ),
-    Flag("max-model-len", "model.max_model_len", "Model", "longest prompt + answer, in tokens", "N", parse_int),
+    Flag(
+        "max-model-len",
+        "model.max_model_len",
+        "Model",
+        "longest prompt + answer, in tokens; auto or -1, as when it is not given: the model's own, less where memory is short",
+        "N|auto",
+        _length,
+    ),
     Flag("chat-template", "model.chat_template", "Model", "Jinja file that replaces the model's own chat template", "FILE"),
     Flag(
         "generation-config",
@@ -215,10 +227,56 @@ FLAGS: tuple[Flag, ...] = (
     Flag("max-num-seqs", "scheduler.max_num_seqs", "Scheduling", "most requests in one step", "N", parse_int),
     Flag("max-num-batched-tokens", "scheduler.max_num_batched_tokens", "Scheduling", "most tokens in one step", "N", parse_int),
     Flag(
+        "max-num-active-seqs",
+        "scheduler.max_num_active_seqs",
+        "Scheduling",
+        "most requests running; the buffers keep the size of max-num-seqs",
+        "N",
+        parse_int,
+    ),
+    Flag(
+        "max-num-scheduled-tokens",
+        "scheduler.max_num_scheduled_tokens",
+        "Scheduling",
+        "most tokens handed out in one step, at most max-num-batched-tokens",
+        "N",
+        parse_int,
+    ),
+    Flag(
+        "performance-mode",
+        "scheduler.performance_mode",
+        "Scheduling",
+        "defaults of the two sizes: throughput doubles them, interactivity halves the tokens of a step",
+        "balanced|throughput|interactivity",
+        _one_of("balanced", "throughput", "interactivity"),
+    ),
+    Flag(
+        "scheduling-policy",
+        "scheduler.scheduling_policy",
+        "Scheduling",
+        "fcfs: first come, first served, tenants by turns; priority: lower values of a request's priority first",
+        "fcfs|priority",
+        _one_of("fcfs", "priority"),
+    ),
+    Flag(
+        "enable-chunked-prefill",
+        "scheduler.enable_chunked_prefill",
+        "Scheduling",
+        "let a prompt be computed over several steps",
+        switch=True,
+    ),
+    Flag(
+        "long-prefill-token-threshold-adaptive",
+        "scheduler.long_prefill_token_threshold_adaptive",
+        "Scheduling",
+        "never cap a prompt below an equal share of the step",
+        switch=True,
+    ),
+    Flag(
         "long-prefill-token-threshold",
         "scheduler.long_prefill_token_threshold",
         "Scheduling",
-        "most prompt tokens of one request in one step (0: no limit)",
+        "most prompt tokens of one request in one step when it is not alone (0: half of what is left)",
         "N",
         parse_int,
     ),
@@ -272,7 +330,15 @@ FLAGS: tuple[Flag, ...] = (
         "max-num-queued-reqs",
         "server.max_num_queued_reqs",
         "HTTP",
-        "unfinished requests beyond which new ones are answered 503",
+        "unfinished requests beyond which new ones are answered 503; a request for n answers counts n",
+        "N",
+        parse_int,
+    ),
+    Flag(
+        "max-num-queued-tokens",
+        "server.max_num_queued_tokens",
+        "HTTP",
+        "prompt tokens of requests without a first token yet, beyond which new ones are answered 503",
         "N",
         parse_int,
     ),

@@ -20,6 +20,7 @@ UNSET_FIELDS = (  # None means none, not "decide"
     "server.ssl_keyfile",
     "server.ssl_certfile",
     "server.ssl_ca_certs",
+    "server.max_num_queued_tokens",
     "cache.kv_events",
     "cache.kv_offload_gib",
     "cache.kv_offload_dir",

@@ -125,16 +125,28 @@ class CacheConfig:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """None: 128 sequences and 512 tokens a step on a CPU."""
+    """None: 128 sequences and 512 tokens a step on a CPU, twice that for throughput; active and scheduled: as those two."""
 
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
-    long_prefill_token_threshold: int = 0
+    max_num_active_seqs: int | None = None  # most requests running; buffers keep the size of max_num_seqs
+    max_num_scheduled_tokens: int | None = None  # most tokens handed out in a step
+    performance_mode: str = "balanced"  # balanced | throughput | interactivity
+    scheduling_policy: str = "fcfs"  # fcfs (turns between tenants) | priority
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0  # 0: half of what is left of a step
+    long_prefill_token_threshold_adaptive: bool = False  # never less than an equal share of a step
     watermark: float = 0.0  # share of blocks kept free when admitting waiting requests
     async_scheduling: bool = True  # plan a step while the one before it computes
 
     def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens"):
+        _one_of("performance_mode", self.performance_mode, ("balanced", "throughput", "interactivity"))
+        _one_of("scheduling_policy", self.scheduling_policy, ("fcfs", "priority"))
+        if self.max_num_seqs is not None and (self.max_num_active_seqs or 0) > self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_active_seqs is {self.max_num_active_seqs:,}; it must be at most max_num_seqs, {self.max_num_seqs:,}"
+            )
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_active_seqs", "max_num_scheduled_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; it must be at least 1")
@@ -199,6 +211,7 @@ class ServerConfig:
     enable_tokenizer_info_endpoint: bool = False
     enable_admin_endpoints: bool = False  # GET /server_info, POST /reset_prefix_cache
     max_num_queued_reqs: int | None = None  # unfinished requests beyond which new ones get 503
+    max_num_queued_tokens: int | None = None  # likewise for prompt tokens of requests without a first token
     enable_auto_tool_choice: bool = True
     tool_call_parser: str = "auto"  # auto: what the chat template teaches, if it is surely one format; none
     reasoning_parser: str = "none"
@@ -225,8 +238,9 @@ class ServerConfig:
                 raise ConfigError(f"allowed_origins holds {origin!r}; write https://name or https://name:port, or *")
         if "*" in self.allowed_origins and self.allow_credentials:
             raise ConfigError("allow_credentials with the origin * would let every web page act for its reader; name the origins")
-        if self.max_num_queued_reqs is not None and self.max_num_queued_reqs < 0:
-            raise ConfigError(f"max_num_queued_reqs is {self.max_num_queued_reqs}; it must be at least 0")
+        for name in ("max_num_queued_reqs", "max_num_queued_tokens"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 0")
         if self.max_body_bytes < 1024:
             raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1024")
         if not _METRIC_NAME.fullmatch(self.metrics_prefix + "x"):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from typing import cast
 
-from octavo.config.schema import EngineConfig
+from octavo.config.schema import EngineConfig, SchedulerConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
 from octavo.engine.host_memory import free_memory_bytes
@@ -23,7 +24,7 @@ from octavo.loaders.store import resolve_model
 from octavo.messages.wire import EngineReady, GenerateRequest
 from octavo.params import SamplingParams
 from octavo.planner.memory import CPU_MAX_NUM_BATCHED_TOKENS, CPU_MAX_NUM_SEQS, MemoryLedger, plan_memory
-from octavo.scheduler.admission import Limits
+from octavo.scheduler.admission import Limits, Policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.specs import EncoderSpec, KVSpec, ModelSpec
 from octavo.units import format_bytes
@@ -77,12 +78,16 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
     )
     limits = Limits(
         max_model_len=ledger.max_model_len,
-        max_num_seqs=size.max_num_seqs,
-        max_num_batched_tokens=size.max_num_batched_tokens,
+        max_num_seqs=min(config.scheduler.max_num_active_seqs or size.max_num_seqs, size.max_num_seqs),
+        max_num_batched_tokens=min(config.scheduler.max_num_scheduled_tokens or size.max_num_batched_tokens, size.max_num_batched_tokens),
         vocab_size=loaded.spec.vocab_size,
         long_prefill_token_threshold=config.scheduler.long_prefill_token_threshold,
+        adaptive_threshold=config.scheduler.long_prefill_token_threshold_adaptive,
+        chunked_prefill=config.scheduler.enable_chunked_prefill,
         watermark=config.scheduler.watermark,
+        policy=cast(Policy, config.scheduler.scheduling_policy),
     )
+    check_limits(limits)
     parts = make_parts(config.cache, loaded, kv_spec, path, ledger, worker.read_block)
     events = config.cache.kv_events
     if events and events.is_on and not config.cache.enable_prefix_caching:
@@ -120,7 +125,7 @@ def size_engine(config: EngineConfig, loaded: LoadedModel, free_bytes: int) -> E
     if isinstance(spec, EncoderSpec):
         raise ConfigError(f"a {spec.family} encoder has no KV memory to size: it reads a text in one step and keeps nothing")
     max_model_len = choose_max_model_len(config.model.max_model_len, spec.max_position)
-    seqs, tokens = choose_batch_size(config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens, max_model_len)
+    seqs, tokens = choose_batch_size(config.scheduler, max_model_len)
     kv_spec = spec.kv_spec(choose_kv_dtype(config), config.cache.block_size)
     ledger = plan_memory(
         free_bytes=free_bytes,
@@ -169,14 +174,47 @@ def choose_max_model_len(wished: int | None, max_position: int) -> int:
     return wished
 
 
-def choose_batch_size(seqs: int | None, tokens: int | None, max_model_len: int) -> tuple[int, int]:
+def choose_batch_size(config: SchedulerConfig, max_model_len: int) -> tuple[int, int]:
     """Return (max_num_seqs, max_num_batched_tokens). What was given stays; what was not follows so that seqs <= tokens <= seqs * length."""
-    chosen_seqs = seqs if seqs is not None else CPU_MAX_NUM_SEQS
+    seqs, tokens = config.max_num_seqs, config.max_num_batched_tokens
+    factor = 2 if config.performance_mode == "throughput" else 1
+    chosen_seqs = seqs if seqs is not None else CPU_MAX_NUM_SEQS * factor
     if tokens is None:
-        tokens = max(chosen_seqs, min(CPU_MAX_NUM_BATCHED_TOKENS, chosen_seqs * max_model_len))
+        usual = CPU_MAX_NUM_BATCHED_TOKENS * factor
+        if config.performance_mode == "interactivity":
+            usual //= 2
+        if not config.enable_chunked_prefill:
+            usual = max(usual, max_model_len)
+        tokens = max(chosen_seqs, min(usual, chosen_seqs * max_model_len))
     if seqs is None:
         chosen_seqs = min(chosen_seqs, tokens)
     return chosen_seqs, tokens
+
+
+def check_limits(limits: Limits) -> None:
+    """Raise ConfigError for limits that do not go together."""
+    if limits.max_num_batched_tokens < limits.max_num_seqs:
+        raise ConfigError(
+            f"a step hands out {limits.max_num_batched_tokens:,} tokens to {limits.max_num_seqs:,} running requests, less than one each; "
+            "raise max_num_batched_tokens or max_num_scheduled_tokens, or lower max_num_seqs or max_num_active_seqs"
+        )
+    if not limits.chunked_prefill and limits.max_num_batched_tokens < limits.max_model_len:
+        raise ConfigError(
+            f"chunked prefill is off, a step takes {limits.max_num_batched_tokens:,} tokens and max_model_len is {limits.max_model_len:,}: "
+            "a long prompt would never fit; raise max_num_batched_tokens or lower max_model_len"
+        )
+    if limits.long_prefill_token_threshold > limits.max_model_len:
+        raise ConfigError(
+            f"long_prefill_token_threshold is {limits.long_prefill_token_threshold:,}; "
+            f"it must be at most max_model_len, {limits.max_model_len:,}"
+        )
+    if limits.max_num_batched_tokens > limits.max_num_seqs * limits.max_model_len:
+        log.warning(
+            "a step takes %d tokens, more than %d requests of %d tokens have",
+            limits.max_num_batched_tokens,
+            limits.max_num_seqs,
+            limits.max_model_len,
+        )
 
 
 def choose_kv_dtype(config: EngineConfig) -> str:

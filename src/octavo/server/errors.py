@@ -83,8 +83,8 @@ def draining() -> CapacityError:
     return CapacityError("the server is shutting down", code="server_draining")
 
 
-def overloaded(unfinished: int, limit: int) -> CapacityError:
-    return CapacityError(f"{unfinished:,} requests are unfinished and the limit is {limit:,} (max_num_queued_reqs); try again in a moment")
+def overloaded(state: str, limit: str) -> CapacityError:
+    return CapacityError(f"{state} and the limit is {limit}; try again in a moment")
 
 
 def error_object(error: OctavoError) -> dict[str, Any]:

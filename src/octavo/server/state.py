@@ -60,7 +60,11 @@ class Engine(Protocol):
     def is_alive(self) -> bool: ...
     @property
     def num_unfinished(self) -> int: ...
-    def generate(self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str = "") -> Generation: ...
+    @property
+    def num_queued_tokens(self) -> int: ...
+    def generate(
+        self, prompt_token_ids: list[int], params: SamplingParams, *, request_id: str, cache_salt: str, tenant: str, priority: int
+    ) -> Generation: ...
     async def control(self, kind: Literal["ping", "reset_prefix_cache"]) -> ControlReply: ...
     @property
     def pool_front(self) -> PoolFront: ...
@@ -126,12 +130,16 @@ class ServerState:
         if not self.engine.is_alive:
             raise EngineDead("the engine is being restarted")
 
-    def admit(self) -> Engine:
-        """Return the engine for one more request. Raises what `engine` raises, and CapacityError when too many are unfinished."""
-        engine = self.engine
-        limit = self.config.max_num_queued_reqs
-        if limit is not None and engine.num_unfinished >= limit:
-            raise overloaded(engine.num_unfinished, limit)
+    def admit(self, num_choices: int = 1) -> Engine:
+        """Return the engine for a request of so many choices. Raises what `engine` raises, and CapacityError when too many
+        are unfinished, or too many prompt tokens wait: the request that crosses that limit is itself still taken."""
+        engine, config = self.engine, self.config
+        limit = config.max_num_queued_reqs
+        if limit is not None and engine.num_unfinished + num_choices > limit:
+            raise overloaded(f"{engine.num_unfinished:,} requests are unfinished", f"{limit:,} (max_num_queued_reqs)")
+        limit = config.max_num_queued_tokens
+        if limit is not None and engine.num_queued_tokens >= limit:
+            raise overloaded(f"{engine.num_queued_tokens:,} prompt tokens wait", f"{limit:,} (max_num_queued_tokens)")
         return engine
 
     async def in_text_pool(self, work: Callable[..., T], *args: Any) -> T:

@@ -3,8 +3,9 @@ from tests.fakes.history_worker import make_request
 from tests.fakes.tiny_llama import MAX_POSITION, VOCAB, write_tiny_llama
 
 from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
-from octavo.engine.startup import PhaseClock, choose_batch_size, choose_max_model_len, start_engine
+from octavo.engine.startup import PhaseClock, check_limits, choose_batch_size, choose_max_model_len, start_engine
 from octavo.errors import ConfigError, ModelError, OutOfMemory
+from octavo.scheduler.admission import Limits
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,36 @@ from octavo.errors import ConfigError, ModelError, OutOfMemory
     ],
 )
 def test_what_was_not_given_follows_what_was(seqs, tokens, max_model_len, chosen):
-    assert choose_batch_size(seqs, tokens, max_model_len) == chosen
+    given = SchedulerConfig(max_num_seqs=seqs, max_num_batched_tokens=tokens)
+    assert choose_batch_size(given, max_model_len) == chosen
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [
+        ({"performance_mode": "throughput"}, (256, 1024)),
+        ({"performance_mode": "interactivity"}, (128, 256)),
+        ({"performance_mode": "throughput", "max_num_seqs": 8}, (8, 1024)),
+        ({"enable_chunked_prefill": False}, (128, 8192)),
+    ],
+)
+def test_the_mode_sets_what_was_not_given(settings, chosen):
+    assert choose_batch_size(SchedulerConfig(**settings), 8192) == chosen
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_num_batched_tokens": 7}, "less than one each"),
+        ({"chunked_prefill": False}, "a step takes 64 tokens and max_model_len is 100"),
+        ({"long_prefill_token_threshold": 101}, "at most max_model_len, 100"),
+    ],
+)
+def test_limits_that_do_not_go_together_are_refused(changes, words):
+    limits = {"max_model_len": 100, "max_num_seqs": 8, "max_num_batched_tokens": 64, "vocab_size": 10}
+    check_limits(Limits(**limits))
+    with pytest.raises(ConfigError, match=words):
+        check_limits(Limits(**limits | changes))
 
 
 def test_a_length_beyond_the_models_positions_is_refused():

@@ -61,6 +61,81 @@ def test_the_long_prefill_threshold_spares_a_lone_request():
     assert rig.step()[0] == {"long": 5, "other": 5}
 
 
+def test_a_short_prompt_behind_a_long_one_is_answered_in_the_next_step_and_streams_keep_their_pace():
+    rig = Rig(num_blocks=2200, max_model_len=8000, max_num_batched_tokens=512, max_num_seqs=16)
+    rig.add("stream", 8, max_tokens=100)
+    rig.step()
+    rig.add("long", 7000, max_tokens=1)
+    rig.step()
+    rig.add("short", 60, max_tokens=2)
+    scheduled, deltas = rig.step()
+    assert "short" in {delta.request_id for delta in deltas}
+    assert sum(scheduled.values()) == 512
+    steps = 2
+    while "long" not in {delta.request_id for delta in deltas}:
+        scheduled, deltas = rig.step()
+        steps += 1
+        assert scheduled["stream"] == 1
+    assert steps == 14  # 7,000 tokens at 511 a step: the short one cost the long one nothing
+
+
+def test_with_an_adaptive_threshold_the_cap_is_an_equal_share_at_least():
+    rig = Rig(max_num_batched_tokens=64, long_prefill_token_threshold=4, adaptive_threshold=True)
+    rig.add("a", 90)
+    rig.add("b", 90)
+    assert rig.step()[0] == {"a": 32, "b": 32}
+
+
+def test_without_chunked_prefill_a_prompt_waits_until_it_fits_a_step_whole():
+    rig = Rig(chunked_prefill=False, max_num_batched_tokens=100)
+    rig.add("first", 60, max_tokens=2)
+    rig.add("second", 60, max_tokens=1)
+    assert rig.step()[0] == {"first": 60}
+    assert rig.step()[0] == {"first": 1, "second": 60}
+
+
+def test_by_priority_the_lowest_value_runs_first_and_the_highest_is_preempted_first():
+    rig = Rig(num_blocks=11, max_model_len=40, policy="priority", max_num_batched_tokens=64)
+    for name, priority in (("a", 5), ("bb", -1), ("ccc", 0)):
+        rig.add(name, 12, max_tokens=20, priority=priority)
+    order = [delta.request_id for delta in rig.run() if delta.finish_reason]
+    assert rig.scheduler.counters.preemptions > 0
+    assert order == ["bb", "ccc", "a"]
+
+
+def test_under_fcfs_a_priority_changes_nothing():
+    rig = Rig(max_num_seqs=1)
+    rig.add("a", 4, max_tokens=1, priority=9)
+    rig.add("b", 4, max_tokens=1, priority=-9)
+    assert [delta.request_id for delta in rig.run()] == ["a", "b"]
+
+
+def test_a_tenant_with_few_requests_does_not_wait_for_all_of_anothers():
+    rig = Rig(max_num_seqs=1, max_num_batched_tokens=2000, max_model_len=2000, num_blocks=600)
+    for number in range(20):
+        rig.add(f"many-{number}", 1000, max_tokens=1, tenant="many", salt=str(number))
+    for number in range(2):
+        rig.add(f"few-{number}", 1000, max_tokens=1, tenant="few", salt=str(number))
+    order = [delta.request_id for delta in rig.run()]
+    assert max(order.index("few-0"), order.index("few-1")) < 6
+    assert [name for name in order if name.startswith("many")] == [f"many-{number}" for number in range(20)]
+
+
+def test_a_plan_may_be_made_while_another_runs_but_not_a_third():
+    rig = Rig()
+    rig.add("r", 4, max_tokens=3)
+    first, second = rig.scheduler.plan(), rig.scheduler.plan()
+    assert [(row.start, row.num_tokens, row.wants_sample) for row in second.rows] == [(4, 1, True)]
+    with pytest.raises(EngineError, match="2 plans are in flight"):
+        rig.scheduler.plan()
+    deltas = [rig.scheduler.apply(plan, rig.worker.execute(plan))[0] for plan in (first, second)]
+    third = rig.scheduler.plan()
+    assert rig.scheduler.plan() is None, "the last token is being sampled: nothing is left to compute"
+    deltas += rig.scheduler.apply(third, rig.worker.execute(third))
+    alone = make_request("r", [(7 * i + 1) % VOCAB for i in range(4)], max_tokens=3)
+    assert [token for delta in deltas for token in delta.token_ids] == solo_output(alone, vocab_size=VOCAB, max_model_len=100)[0]
+
+
 def test_no_more_than_max_num_seqs_run():
     rig = Rig(max_num_seqs=2)
     for name in "abc":

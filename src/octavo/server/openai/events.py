@@ -3,6 +3,7 @@ and the last event of a choice are never kept waiting."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -15,6 +16,7 @@ from octavo.server.openai.generation import Events, Prompt, generate
 from octavo.server.openai.schemas import RequestBody
 
 T = TypeVar("T")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # what 64 bits hold
 
 
 def salted_events(request: Request, body: RequestBody, prompts: Sequence[Prompt], name: str) -> Events:
@@ -24,7 +26,23 @@ def salted_events(request: Request, body: RequestBody, prompts: Sequence[Prompt]
     """
     tenant = request.state.cache_salt
     salt = tenant if body.cache_salt is None else f"{tenant}\0{body.cache_salt}"  # neither holds a NUL
-    return generate(request.app.state.server, prompts, request_id=name, cache_salt=salt, arrival_s=request.state.arrival_s)
+    return generate(
+        request.app.state.server,
+        prompts,
+        request_id=name,
+        cache_salt=salt,
+        tenant=tenant,
+        priority=_priority(request, body),
+        arrival_s=request.state.arrival_s,
+    )
+
+
+def _priority(request: Request, body: RequestBody) -> int:
+    """Return the header X-Vllm-Priority, which wins, if it is an integer; else what the body says."""
+    header = request.headers.get("x-vllm-priority", "")
+    if _INTEGER.fullmatch(header):
+        return int(header)
+    return body.priority or 0
 
 
 def paced_events(request: Request, body: RequestBody, prompts: Sequence[Prompt], name: str) -> Events:

@@ -93,13 +93,15 @@ class Usage:
         }
 
 
-async def generate(state: ServerState, prompts: Sequence[Prompt], *, request_id: str, cache_salt: str, arrival_s: float) -> Events:
+async def generate(
+    state: ServerState, prompts: Sequence[Prompt], *, request_id: str, cache_salt: str, tenant: str, priority: int, arrival_s: float
+) -> Events:
     """Yield (choice, event) of all prompts, interleaved; choice j of prompt i has number i * n + j.
 
     Raises CapacityError and RequestError before the first event, EngineError at any time. Closing it aborts what is
     unfinished. `arrival_s` is in monotonic seconds.
     """
-    engine = state.admit()  # asked again: others came while this one was read and tokenised
+    engine = state.admit(sum(prompt.params.n for prompt in prompts))  # asked again: others came while this one was read
     metrics = state.metrics
     clocks = [clock for prompt in prompts for clock in metrics.start_request(prompt.params.n, prompt.params.max_tokens or 0, arrival_s)]
     n = prompts[0].params.n
@@ -108,7 +110,9 @@ async def generate(state: ServerState, prompts: Sequence[Prompt], *, request_id:
             generations = []
             for index, prompt in enumerate(prompts):
                 name = request_id if len(prompts) == 1 else f"{request_id}-{index}"
-                generation = engine.generate(prompt.token_ids, prompt.params, request_id=name, cache_salt=cache_salt)
+                generation = engine.generate(
+                    prompt.token_ids, prompt.params, request_id=name, cache_salt=cache_salt, tenant=tenant, priority=priority
+                )
                 opened.push_async_callback(generation.aclose)
                 generations.append(generation)
             async for index, event in _merge(generations):

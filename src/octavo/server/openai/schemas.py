@@ -85,7 +85,6 @@ class RequestBody(Body):
         "guided_json": STRUCTURED,
         "guided_regex": STRUCTURED,
         "length_penalty": Refused((1.0,)),
-        "priority": Refused((0,)),
         "service_tier": Refused(("auto", "default")),
         "spaces_between_special_tokens": Refused((True,)),
         "store": Refused((False,), "asks for the answer to be stored, and this server stores none; leave it out"),
@@ -98,6 +97,7 @@ class RequestBody(Body):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stream_interval: int | None = Field(None, ge=1, le=MAX_TOKENS)
+    priority: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
 
     min_tokens: int | None = Field(None, ge=0, le=MAX_TOKENS)
     stop: Annotated[list[str], BeforeValidator(values.read_stop), WithJsonSchema(values.STOP_SCHEMA)] = Field(
