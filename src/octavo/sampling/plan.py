@@ -10,7 +10,7 @@ completed. Biases come from logit_bias and from DRY.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -124,12 +124,14 @@ class SamplingRow:
 
     @property
     def banned_ids(self) -> IntArray:
+        if self._bad_words is None and self.num_tokens >= self._first_free:
+            return self._always_banned
         banned = [self._always_banned]
         if self.num_tokens < self._first_free:
             banned.append(self._ending_ids)
         if self._bad_words is not None:
             banned.append(np.array(self._bad_words.banned(), np.int32))
-        return banned[0] if len(banned) == 1 else np.concatenate(banned)
+        return np.concatenate(banned)
 
     @property
     def biases(self) -> dict[int, float]:
@@ -181,24 +183,19 @@ def build_sampling_batch(rows: Sequence[SamplingRow | GivenToken]) -> SamplingBa
     )
     banned_start, banned_ids = _concat([row.banned_ids for row in rows], np.int32)
     biases = [row.biases for row in rows]
-    bias_start, bias_ids = _concat([_array(bias, np.int32) for bias in biases], np.int32)
     seen_start, seen_ids = _concat([_NO_IDS if row.seen is None else row.seen.ids for row in rows], np.int32)
     return SamplingBatch(
         **columns._asdict(),
         position=np.array([row.num_tokens for row in rows], np.uint64),
         banned_start=banned_start,
         banned_ids=banned_ids,
-        bias_start=bias_start,
-        bias_ids=bias_ids,
-        bias_values=_concat([_array(bias.values(), np.float32) for bias in biases], np.float32)[1],
+        bias_start=concat_start([len(bias) for bias in biases]),
+        bias_ids=np.array([token_id for bias in biases for token_id in bias], np.int32),
+        bias_values=np.array([value for bias in biases for value in bias.values()], np.float32),
         seen_start=seen_start,
         seen_ids=seen_ids,
         seen_counts=_concat([_NO_IDS if row.seen is None else row.seen.counts for row in rows], np.int32)[1],
     )
-
-
-def _array(values: Collection[float], dtype: type[Any]) -> npt.NDArray[Any]:
-    return np.array(list(values), dtype) if values else _NO_IDS
 
 
 def _concat(parts: list[npt.NDArray[Any]], dtype: type[Any]) -> tuple[IntArray, npt.NDArray[Any]]:
