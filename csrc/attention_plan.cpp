@@ -4,12 +4,13 @@
 
 namespace octavo {
 
-AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t group, int64_t window, int threads) : group_size_(group), window_(window), kv_heads_(kv.num_kv_heads) {
+AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t layer_group, int64_t group, int64_t window, int64_t chunk, int threads)
+    : group_size_(group), window_(window), chunk_(chunk), kv_heads_(kv.num_kv_heads) {
   const int64_t rows_per_group = std::max<int64_t>(1, kMaxVectors / group);
   for (int64_t r = 0; r < batch.num_rows; ++r) {
     for (int64_t token = batch.query_start[r]; token < batch.query_start[r + 1]; token += rows_per_group) {
       const int64_t rows = std::min<int64_t>(rows_per_group, batch.query_start[r + 1] - token);
-      groups_.push_back({token, rows, batch.positions[token], batch.block_table + r * batch.table_width, 0});
+      groups_.push_back({token, rows, batch.positions[token], batch.blocks(r, layer_group), 0});
     }
   }
   // With plenty of pieces for every thread, contexts need no splitting.
@@ -42,7 +43,8 @@ AttentionRows AttentionPlan::rows_of(const KvCache& kv, const Group& group, cons
           .start = group.start,
           .block_table = group.block_table,
           .scale = layer.scale,
-          .window = window_};
+          .window = window_,
+          .chunk = chunk_};
 }
 
 int64_t AttentionPlan::states_offset(const KvCache& kv, const Group& group, const AttentionRows& rows) const {

@@ -44,11 +44,11 @@ void check_rows(const Batch& batch) {
 void check_blocks(const Batch& batch, const KvCache& kv) {
   for (int64_t r = 0; r < batch.num_rows; ++r) {
     const int64_t blocks = (batch.context_len[r] + kv.block_size - 1) / kv.block_size;
-    must(blocks <= batch.table_width, "block_table is too narrow for a row's context");
-    check_ids("block id", batch.block_table + r * batch.table_width, blocks, kv.num_blocks);
+    must(blocks <= batch.group_width(), "block_table is too narrow for a row's context");
+    for (int64_t g = 0; g < batch.num_groups; ++g) check_ids("block id", batch.blocks(r, g), blocks, kv.num_blocks);
   }
   const int64_t slots = kv.num_blocks * kv.block_size;
-  for (int64_t t = 0; t < batch.num_tokens; ++t) check_in("slot", batch.slot_mapping[t], slots);
+  for (int64_t i = 0; i < batch.num_groups * batch.num_tokens; ++i) check_in("slot", batch.slot_mapping[i], slots);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ RowSpace row_space_of(const std::string& name) {
 }
 
 int64_t window_of(std::optional<int64_t> window) {
-  must(!window || *window > 0, "a window must be at least 1");
+  must(!window || *window > 0, "a window or chunk must be at least 1");
   return window.value_or(std::numeric_limits<int64_t>::max());
 }
 
@@ -107,7 +107,10 @@ Batch batch_of(const Ints& token_ids, const Ints& positions, const Ints& query_s
   batch.num_rows = rows_of(context_len);
   batch.num_samples = rows_of(sample_rows);
   batch.table_width = width_of(block_table);
-  must(rows_of(positions) == batch.num_tokens && rows_of(slot_mapping) == batch.num_tokens, "positions and slot_mapping must have one entry a token");
+  must(rows_of(positions) == batch.num_tokens, "positions must have one entry a token");
+  batch.num_groups = batch.num_tokens == 0 ? 1 : rows_of(slot_mapping) / batch.num_tokens;
+  must(batch.num_groups > 0 && rows_of(slot_mapping) == batch.num_groups * batch.num_tokens, "slot_mapping must have one entry a token and layer group");
+  must(batch.table_width % batch.num_groups == 0, "block_table must have as many columns for each layer group");
   must(rows_of(query_start) == batch.num_rows + 1 && rows_of(block_table) == batch.num_rows, "query_start and block_table must fit the number of rows");
   batch.token_ids = token_ids.data();
   batch.positions = positions.data();
@@ -206,8 +209,8 @@ void store_kv(Device& device, const KvMemory& memory, int64_t layer, const Matri
   eager::store_kv(device, kv, layer, k.data(), v.data(), rows_of(k), slots.data());
 }
 
-void attention(Device& device, const KvMemory& memory, int64_t layer, const Matrix& q, float scale, std::optional<int64_t> window, const Ints& token_ids,
-               const Ints& positions, const Ints& query_start, const Ints& context_len, const Array<const int32_t, 2>& block_table,
+void attention(Device& device, const KvMemory& memory, int64_t layer, const Matrix& q, float scale, std::optional<int64_t> window, std::optional<int64_t> chunk,
+               const Ints& token_ids, const Ints& positions, const Ints& query_start, const Ints& context_len, const Array<const int32_t, 2>& block_table,
                const Longs& slot_mapping, const Ints& sample_rows, const MatrixOut& out) {
   const KvCache& kv = memory.cache();
   check_layer(kv, layer);
@@ -216,9 +219,9 @@ void attention(Device& device, const KvMemory& memory, int64_t layer, const Matr
   const int64_t vectors = kv.num_kv_heads * kv.head_dim;
   must(is_same_shape(q, out) && rows_of(q) == batch.num_tokens && width_of(q) > 0 && width_of(q) % vectors == 0, "attention: q must be [T, H * head_dim]");
   must(width_of(q) / vectors <= kMaxVectors, "attention: at most 32 query heads a KV head");
-  const int64_t positions_seen = window_of(window);
+  const int64_t positions_seen = window_of(window), chunk_size = window_of(chunk);
   nb::gil_scoped_release release;
-  eager::attention(device, kv, layer, batch, width_of(q) / vectors, q.data(), scale, positions_seen, out.data());
+  eager::attention(device, kv, layer, batch, width_of(q) / vectors, q.data(), scale, positions_seen, chunk_size, out.data());
 }
 
 void whole_attention(Device& device, const Matrix& q, const Matrix& k, const Matrix& v, float scale, int64_t head_dim, const Ints& token_ids,
@@ -402,7 +405,7 @@ NB_MODULE(_native, m) {
       .def("rope", rope, "x"_a.noconvert(), "positions"_a.noconvert(), "frequencies"_a.noconvert(), "factor"_a, "interleaved"_a, "head_dim"_a,
            "out"_a.noconvert())
       .def("store_kv", store_kv, "kv"_a, "layer"_a, "k"_a.noconvert(), "v"_a.noconvert(), "slots"_a.noconvert())
-      .def("attention", attention, "kv"_a, "layer"_a, "q"_a.noconvert(), "scale"_a, "window"_a.none(), "token_ids"_a.noconvert(),
+      .def("attention", attention, "kv"_a, "layer"_a, "q"_a.noconvert(), "scale"_a, "window"_a.none(), "chunk"_a.none(), "token_ids"_a.noconvert(),
            "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(), "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(),
            "sample_rows"_a.noconvert(), "out"_a.noconvert())
       .def("layer_norm", layer_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "bias"_a.noconvert(), "eps"_a, "out"_a.noconvert())
@@ -452,13 +455,16 @@ NB_MODULE(_native, m) {
            [](ProgramBuilder& b, TensorId out, TensorId x, TensorId angles, int64_t head_dim, bool interleaved) {
              b.operations.push_back(RopeOp{b.known(out), b.known(x), b.known(angles), head_dim, interleaved});
            })
-      .def("store_kv", [](ProgramBuilder& b, TensorId k, TensorId v, int64_t layer) { b.operations.push_back(StoreKvOp{b.known(k), b.known(v), layer}); })
+      .def("store_kv", [](ProgramBuilder& b, TensorId k, TensorId v, int64_t layer_group, int64_t layer) {
+             b.operations.push_back(StoreKvOp{b.known(k), b.known(v), layer_group, layer});
+           })
       .def(
           "attention",
-          [](ProgramBuilder& b, TensorId out, TensorId q, int64_t layer, float scale, std::optional<int64_t> window) {
-            b.operations.push_back(AttentionOp{b.known(out), b.known(q), layer, scale, window_of(window)});
+          [](ProgramBuilder& b, TensorId out, TensorId q, int64_t layer_group, int64_t layer, float scale, std::optional<int64_t> window,
+             std::optional<int64_t> chunk) {
+            b.operations.push_back(AttentionOp{b.known(out), b.known(q), layer_group, layer, scale, window_of(window), window_of(chunk)});
           },
-          "out"_a, "q"_a, "layer"_a, "scale"_a, "window"_a.none())
+          "out"_a, "q"_a, "layer_group"_a, "layer"_a, "scale"_a, "window"_a.none(), "chunk"_a.none())
       .def("gated",
            [](ProgramBuilder& b, TensorId out, TensorId gate, TensorId up, const std::string& activation) {
              b.operations.push_back(GatedOp{b.known(out), b.known(gate), b.known(up), activation_of(activation)});

@@ -74,9 +74,9 @@ void store_kv(Device& device, const KvCache& kv, int64_t layer, const float* k, 
 }
 
 void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t group, const float* q, float scale, int64_t window,
-               float* out) {
+               int64_t chunk, float* out) {
   const int threads = device.pool.size();
-  const AttentionPlan plan(batch, kv, group, window, threads);
+  const AttentionPlan plan(batch, kv, 0, group, window, chunk, threads);
   const AttentionPlan::Layer work{layer, q, out, scale};
   std::vector<uint8_t> scratch(static_cast<size_t>(threads * kAttentionScratchBytes));
   std::vector<float> states(plan.is_split() ? kSplitBytes / 4 : 0);

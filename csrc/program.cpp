@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 16;  // the most rows of a piece
 constexpr int64_t kPiecesPerThread = 8;
+constexpr int64_t kMaxGroups = 256;
 
 void must(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(std::string("program: ") + message);
@@ -40,7 +41,9 @@ class Checker {
   int64_t width(TensorId id) const { return tensor(id).row_bytes / 4; }
   bool is_same(TensorId a, TensorId b) const { return tensor(a).rows == tensor(b).rows && tensor(a).row_bytes == tensor(b).row_bytes; }
   bool is_tokens(TensorId id) const { return tensor(id).rows == RowSpace::Tokens; }
-  void check_layer(int64_t layer) const { must(layer >= 0 && layer < kv_.num_layers, "a layer is not in the cache"); }
+  void check_layer(int64_t group, int64_t layer) const {
+    must(group >= 0 && group < kMaxGroups && layer >= 0 && layer < kv_.num_layers, "a layer is not in the cache");
+  }
 
   void check_shapes(const EmbedOp& op) const { must(is_tokens(op.out) && width(op.out) == op.weight->k, "embed does not fit its weight"); }
   void check_shapes(const AnglesOp& op) const { must(is_tokens(op.out) && width(op.out) == 2 * op.rotary.pairs(), "angles do not fit"); }
@@ -74,13 +77,13 @@ class Checker {
   }
   void check_shapes(const StoreKvOp& op) const {
     must(is_tokens(op.k) && is_tokens(op.v) && width(op.k) == kv_.num_kv_heads * kv_.head_dim && width(op.v) == width(op.k), "store_kv does not fit");
-    check_layer(op.layer);
+    check_layer(op.layer_group, op.layer);
   }
   void check_shapes(const AttentionOp& op) const {
     const int64_t vectors = kv_.num_kv_heads * kv_.head_dim;
     must(is_same(op.q, op.out) && is_tokens(op.q) && width(op.q) % vectors == 0, "attention does not fit the KV heads");
-    must(width(op.q) / vectors <= kMaxVectors && op.window > 0, "attention: at most 32 query heads a KV head, and a window of at least 1");
-    check_layer(op.layer);
+    must(width(op.q) / vectors <= kMaxVectors && op.window > 0 && op.chunk > 0, "attention: at most 32 query heads a KV head, and a window and chunk of at least 1");
+    check_layer(op.layer_group, op.layer);
   }
   void check_shapes(const GatedOp& op) const { must(is_same(op.gate, op.out) && is_same(op.up, op.out), "gated does not fit"); }
   void check_shapes(const AddOp& op) const { must(is_same(op.x, op.out) && is_same(op.y, op.out), "add does not fit"); }
@@ -114,15 +117,15 @@ const char* verb_of(const Operation& operation) {
 
 struct Program::Step {
   struct Plan {
-    int64_t group, window;
+    int64_t layer_group, group, window, chunk;
     AttentionPlan plan;
   };
   const Batch& batch;
   std::vector<Plan> plans;
 
-  const AttentionPlan* plan_of(int64_t group, int64_t window) const {
+  const AttentionPlan* plan_of(int64_t group, const AttentionOp& op) const {
     for (const Plan& p : plans) {
-      if (p.group == group && p.window == window) return &p.plan;
+      if (p.layer_group == op.layer_group && p.group == group && p.window == op.window && p.chunk == op.chunk) return &p.plan;
     }
     return nullptr;
   }
@@ -141,7 +144,11 @@ Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor>
   must(max_tokens > 0 && max_samples > 0 && max_tokens <= 1 << 20 && max_samples <= 1 << 20, "tokens and samples must lie in 1..2^20");
   for (const Tensor& tensor : tensors_) must(tensor.row_bytes > 0 && tensor.row_bytes <= 1 << 28 && tensor.row_bytes % 4 == 0, "a tensor's row has a bad size");
   Checker checker(tensors_, kv_);
-  for (const Operation& operation : operations_) checker.check(operation);
+  for (const Operation& operation : operations_) {
+    checker.check(operation);
+    if (const auto* op = std::get_if<StoreKvOp>(&operation)) num_groups_ = std::max(num_groups_, op->layer_group + 1);
+    if (const auto* op = std::get_if<AttentionOp>(&operation)) num_groups_ = std::max(num_groups_, op->layer_group + 1);
+  }
   must(checker.is_written(output_) && tensors_[static_cast<size_t>(output_)].rows == RowSpace::Samples, "the output must be a tensor of samples");
 
   regions_ = cut_regions(tensors_, operations_);
@@ -172,6 +179,7 @@ const float* Program::run(const Batch& batch) {
   std::lock_guard one_caller(callers_);
   must(kv_.data != nullptr, "there is no KV memory");
   must(batch.num_tokens <= max_tokens_ && batch.num_samples <= max_samples_, "the step has more tokens or samples than the program takes");
+  must(batch.num_groups == num_groups_, "the step does not have the blocks of every layer group");
   check_batch(batch, kv_);
   Step step{batch, {}};
   for (const Operation& operation : operations_) {
@@ -182,8 +190,9 @@ const float* Program::run(const Batch& batch) {
     if (std::holds_alternative<WholeAttentionOp>(operation)) check_whole_rows(batch);
     if (const auto* op = std::get_if<AttentionOp>(&operation)) {
       const int64_t group = width(op->q) / (kv_.num_kv_heads * kv_.head_dim);
-      if (step.plan_of(group, op->window) == nullptr) {
-        step.plans.push_back({group, op->window, AttentionPlan(batch, kv_, group, op->window, device_->pool.size())});
+      if (step.plan_of(group, *op) == nullptr) {
+        AttentionPlan plan(batch, kv_, op->layer_group, group, op->window, op->chunk, device_->pool.size());
+        step.plans.push_back({op->layer_group, group, op->window, op->chunk, std::move(plan)});
       }
     }
   }
@@ -289,7 +298,7 @@ void Program::run_row_operation(const Step& step, const Operation& operation, in
     kernels.rope(floats(op->x, begin), width(op->x), rows, width(op->x) / op->head_dim, op->head_dim, dim, op->interleaved, floats(op->angles, begin),
                  floats(op->angles, begin) + dim / 2, dim, floats(op->out, begin), width(op->out));
   } else if (const auto* op = std::get_if<StoreKvOp>(&operation)) {
-    kernels.store_kv(kv_, op->layer, floats(op->k, begin), width(op->k), floats(op->v, begin), width(op->v), rows, batch.slot_mapping + begin);
+    kernels.store_kv(kv_, op->layer, floats(op->k, begin), width(op->k), floats(op->v, begin), width(op->v), rows, batch.slots(op->layer_group) + begin);
   } else if (const auto* op = std::get_if<GatedOp>(&operation)) {
     const int64_t size = width(op->out);
     kernels.gated(op->activation, floats(op->gate, begin), size, floats(op->up, begin), size, rows, size, floats(op->out, begin), size);
@@ -319,7 +328,7 @@ void Program::run_products(const Step& step, const Region& region, int64_t begin
 
 const AttentionPlan& Program::plan_of(const Step& step, const Region& region) const {
   const auto& op = std::get<AttentionOp>(operations_[region.begin]);
-  return *step.plan_of(width(op.q) / (kv_.num_kv_heads * kv_.head_dim), op.window);
+  return *step.plan_of(width(op.q) / (kv_.num_kv_heads * kv_.head_dim), op);
 }
 
 void Program::run_attention(const Step& step, const Region& region, Stages& stages, int thread) const {

@@ -7,10 +7,12 @@ backend gives them meaning as numbers. Everything here is whole when made and ne
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from octavo.errors import ModelError
+from octavo.units import cdiv
 
 
 class Format(enum.Enum):
@@ -97,23 +99,78 @@ class AttentionSpan:
             return 0
         return max(0, position - self.size + 1) if self.kind == "sliding" else position // self.size * self.size
 
-    def most_held(self, max_step_tokens: int) -> int | None:
-        """Return the most positions that must be held at once, when up to `max_step_tokens` are computed at a time; None: all."""
-        return None if self.size is None else self.size - 1 + max_step_tokens
+    def most_blocks(self, num_tokens: int, block_size: int, max_step_tokens: int) -> int:
+        """Return the most blocks that a request of `num_tokens` tokens holds at once, when up to `max_step_tokens` are under way.
+
+        Those that the positions still seen can touch, and one: what is out of sight is given back when a block has become full.
+        """
+        blocks = cdiv(num_tokens, block_size)
+        return blocks if self.size is None else min(blocks, cdiv(self.size - 1 + max_step_tokens, block_size) + 2)
 
 
 FULL_ATTENTION = AttentionSpan()
+ENDLESS_TOKENS = 1 << 31  # where every span forgets, a request may be as long as it likes
+
+
+def blocks_for_request(spans: Sequence[AttentionSpan], block_size: int, num_tokens: int, max_step_tokens: int) -> int:
+    """Return the most blocks that a request of `num_tokens` tokens holds at once, in layer groups of these spans."""
+    return sum(span.most_blocks(num_tokens, block_size, max_step_tokens) for span in spans)
+
+
+def longest_request(spans: Sequence[AttentionSpan], block_size: int, num_blocks: int, max_step_tokens: int) -> int:
+    """Return the most tokens of a request that `num_blocks` blocks can hold."""
+    low, high = 0, ENDLESS_TOKENS // block_size  # in blocks of one group
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = blocks_for_request(spans, block_size, middle * block_size, max_step_tokens) <= num_blocks
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low * block_size
+
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers that see the same positions and have their KV in the same blocks: layer layers[i] in place i of a block."""
+
+    span: AttentionSpan
+    layers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class KVSpec:
-    """KV memory of one model: one K and one V vector of `head_dim` per layer, KV head and position."""
+    """KV memory of one model: one K and one V vector of `head_dim` per layer, KV head and position.
+
+    `num_layers` counts the layers that a block holds. Of a model with `groups` that is the largest group's number, and a run of
+    `block_size` positions takes one block for each group; without, all layers see everything and are in one block.
+    """
 
     num_layers: int
     num_kv_heads: int
     head_dim: int
     dtype: str = "f16"  # f16 | bf16 | f32
     block_size: int = 16  # positions per block
+    groups: tuple[LayerGroup, ...] = ()
+
+    @property
+    def spans(self) -> tuple[AttentionSpan, ...]:
+        """What each group sees."""
+        return tuple(group.span for group in self.groups) or (FULL_ATTENTION,)
+
+    def place(self, layer: int) -> tuple[int, int]:
+        """Return (group, place in its blocks) of a layer of the model. Raises ModelError for one that there is not."""
+        for number, group in enumerate(self.groups):
+            if layer in group.layers:
+                return number, group.layers.index(layer)
+        if self.groups or not 0 <= layer < self.num_layers:
+            raise ModelError(f"layer {layer} has no place in the KV memory")
+        return 0, layer
+
+    def blocks_for(self, num_tokens: int, max_step_tokens: int) -> int:
+        """Return the most blocks that a request of `num_tokens` tokens holds at once; see AttentionSpan.most_blocks."""
+        return blocks_for_request(self.spans, self.block_size, num_tokens, max_step_tokens)
+
+    def longest_request(self, num_blocks: int, max_step_tokens: int) -> int:
+        """Return the most tokens of a request that `num_blocks` blocks can hold."""
+        return longest_request(self.spans, self.block_size, num_blocks, max_step_tokens)
 
     @property
     def value_bytes(self) -> int:
@@ -121,6 +178,7 @@ class KVSpec:
 
     @property
     def bytes_per_token(self) -> int:
+        """Bytes that one position takes in one block."""
         return self.num_layers * self.num_kv_heads * 2 * self.head_dim * self.value_bytes
 
     @property
@@ -148,8 +206,9 @@ class ModelSpec:
     o_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
-    sliding_window: int | None = None
+    sliding_window: int | None = None  # of every layer, where layer_spans does not say otherwise
     activation: str = "silu"
+    layer_spans: tuple[AttentionSpan, ...] = ()  # what each layer sees, when they differ
 
     def __post_init__(self) -> None:
         for name in (
@@ -169,11 +228,46 @@ class ModelSpec:
             raise ModelError(f"model config: {self.num_heads} query heads are no multiple of {self.num_kv_heads} KV heads")
         if self.rope.dim % 2 or not 2 <= self.rope.dim <= self.head_dim:
             raise ModelError(f"model config: rotary dimension {self.rope.dim} must be even and lie in 2..head_dim ({self.head_dim})")
+        if self.layer_spans and len(self.layer_spans) != self.num_layers:
+            raise ModelError(f"model config: {len(self.layer_spans)} kinds of attention for {self.num_layers} layers")
         if not 0 < self.norm_eps < 1:
             raise ModelError(f"model config: norm_eps is {self.norm_eps:g}; it must be more than 0 and less than 1")
 
+    def span(self, layer: int) -> AttentionSpan:
+        """Return what a layer sees."""
+        if self.layer_spans:
+            return self.layer_spans[layer]
+        return AttentionSpan("sliding", self.sliding_window) if self.sliding_window is not None else FULL_ATTENTION
+
     def kv_spec(self, dtype: str = "f16", block_size: int = 16) -> KVSpec:
-        return KVSpec(self.num_layers, self.num_kv_heads, self.head_dim, dtype, block_size)
+        spans = [self.span(layer) for layer in range(self.num_layers)]
+        if set(spans) == {FULL_ATTENTION}:
+            return KVSpec(self.num_layers, self.num_kv_heads, self.head_dim, dtype, block_size)
+        groups = group_layers(spans)
+        return KVSpec(len(groups[0].layers), self.num_kv_heads, self.head_dim, dtype, block_size, groups)
+
+
+MAX_PADDING = 1.125  # places in blocks over layers: the more layers a block holds, the fewer blocks and tables, but the more may stay empty
+
+
+def group_layers(spans: Sequence[AttentionSpan]) -> tuple[LayerGroup, ...]:
+    """Return the layers, whose spans these are, in groups of equal size but for the last of each span; the first is the largest.
+
+    All groups take blocks of one size in bytes, so a group that is smaller leaves places empty: the largest size is chosen that
+    leaves no more than MAX_PADDING allows.
+    """
+    by_span: dict[AttentionSpan, list[int]] = {}
+    for layer, span in enumerate(spans):
+        by_span.setdefault(span, []).append(layer)
+
+    def places(size: int) -> int:
+        return sum(cdiv(len(layers), size) * size for layers in by_span.values())
+
+    size = next(size for size in range(len(spans), 0, -1) if places(size) <= MAX_PADDING * len(spans))
+    groups = [
+        LayerGroup(span, tuple(layers[start : start + size])) for span, layers in by_span.items() for start in range(0, len(layers), size)
+    ]
+    return tuple(sorted(groups, key=lambda group: (-len(group.layers), group.layers)))
 
 
 @dataclass(frozen=True)

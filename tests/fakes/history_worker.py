@@ -13,10 +13,19 @@ from zlib import crc32
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import GenerateRequest, TokenLogprobs
 from octavo.params import SamplingParams
+from octavo.specs import FULL_ATTENTION, AttentionSpan
 
 
 def next_kv(previous: int, token_id: int) -> int:
     return crc32(token_id.to_bytes(4, "little"), previous)
+
+
+def history_kv(token_ids: list[int]) -> int:
+    """Return the KV of the last of these tokens, the first of a request on."""
+    kv = 0
+    for token_id in token_ids:
+        kv = next_kv(kv, token_id)
+    return kv
 
 
 def make_request(
@@ -46,9 +55,7 @@ def make_request(
 def solo_output(request: GenerateRequest, *, vocab_size: int, max_model_len: int) -> tuple[list[int], str, int | None]:
     """Return (output token ids, finish_reason, stop_reason) of `request` alone on an endless machine."""
     params = request.params
-    kv = 0
-    for token_id in request.prompt_token_ids:
-        kv = next_kv(kv, token_id)
+    kv = history_kv(request.prompt_token_ids)
     output: list[int] = []
     while True:
         token_id = kv % vocab_size
@@ -95,6 +102,7 @@ class HistoryWorker:
     nan: set[str] = field(default_factory=set)
     rows: dict[str, Row] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
+    spans: tuple[AttentionSpan, ...] = (FULL_ATTENTION,)  # of the layer groups, each with KV of its own
 
     def __post_init__(self) -> None:
         self.memory = [-1] * (self.num_blocks * self.block_size)
@@ -117,9 +125,8 @@ class HistoryWorker:
             row = self.rows[step.request_id]
             row.block_ids += step.new_block_ids
             for position in range(step.start, step.start + step.num_tokens):
-                previous = self.memory[self._slot(row, position - 1)] if position else 0
-                assert previous >= 0, "a position was read that nobody has written"
-                self.memory[self._slot(row, position)] = next_kv(previous, row.token_ids[position])
+                for group in range(len(self.spans)):
+                    self._compute(row, group, position)
             if self.faults.get(step.request_id, 0) > 0:
                 self.faults[step.request_id] -= 1
                 raise InjectedFault(step.request_id)
@@ -137,12 +144,25 @@ class HistoryWorker:
                 sampled.append(SampledRow(request_id=step.request_id, token_ids=[], is_nan=True))
             else:
                 assert step.start + step.num_tokens == len(row.token_ids)
-                token_id = self.memory[self._slot(row, len(row.token_ids) - 1)] % self.vocab_size
+                last = {self.memory[self._slot(row, group, len(row.token_ids) - 1)] for group in range(len(self.spans))}
+                assert len(last) == 1
+                token_id = last.pop() % self.vocab_size
                 row.token_ids.append(token_id)
                 sampled.append(SampledRow(request_id=step.request_id, token_ids=[token_id]))
         return StepResult(step_id=plan.step_id, sampled=sampled, scored=scored, device_s=0.0)
 
-    def _slot(self, row: Row, position: int) -> int:
-        block_id = row.block_ids[position // self.block_size]
+    def _compute(self, row: Row, group: int, position: int) -> None:
+        """Write a position's KV from that of the position before it, having looked at all that a window sees."""
+        span = self.spans[group]
+        first = position - 1 if span.size is None else span.first_seen(position)
+        seen = [self.memory[self._slot(row, group, place)] for place in range(max(0, first), position)]
+        assert min(seen, default=0) >= 0, "a position was read that nobody has written"
+        for place, (before, kv) in enumerate(pairwise(seen), start=first + 1):
+            assert kv == next_kv(before, row.token_ids[place]), "KV of other tokens lies in the window"
+        previous = seen[-1] if seen else history_kv(row.token_ids[:position])
+        self.memory[self._slot(row, group, position)] = next_kv(previous, row.token_ids[position])
+
+    def _slot(self, row: Row, group: int, position: int) -> int:
+        block_id = row.block_ids[position // self.block_size * len(self.spans) + group]
         assert 0 < block_id < self.num_blocks
         return block_id * self.block_size + position % self.block_size

@@ -10,8 +10,10 @@ MAX_POSITION = 256
 HIDDEN, LAYERS, HEADS, KV_HEADS, FEED_FORWARD = 64, 2, 4, 2, 96
 
 
-def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35) -> Path:
-    """Write config.json and model.safetensors (float32) into `folder` and return it. `scale` is large enough for varied answers."""
+def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35, window: int | None = None) -> Path:
+    """Write config.json and model.safetensors (float32) into `folder` and return it. `scale` is large enough for varied answers.
+
+    `window`: a Qwen2 whose second layer sees only so many positions, in place of a Llama."""
     random = np.random.default_rng(seed)
     kv_width = HIDDEN // HEADS * KV_HEADS
     shapes = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "lm_head.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,)}
@@ -28,6 +30,8 @@ def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35) -> Pat
             prefix + "mlp.up_proj.weight": (FEED_FORWARD, HIDDEN),
             prefix + "mlp.down_proj.weight": (HIDDEN, FEED_FORWARD),
         }
+        if window is not None:
+            shapes |= {f"{prefix}self_attn.{name}_proj.bias": (width,) for name, width in (("q", HIDDEN), ("k", kv_width), ("v", kv_width))}
     header, blobs, offset = {}, [], 0
     for name, shape in shapes.items():
         values = np.ones(shape, np.float32) if len(shape) == 1 else random.normal(0, scale, shape).astype(np.float32)
@@ -52,5 +56,13 @@ def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35) -> Pat
         "hidden_act": "silu",
         "tie_word_embeddings": False,
     }
+    if window is not None:
+        config |= {
+            "architectures": ["Qwen2ForCausalLM"],
+            "model_type": "qwen2",
+            "use_sliding_window": True,
+            "sliding_window": window,
+            "max_window_layers": LAYERS - 1,
+        }
     (folder / "config.json").write_text(json.dumps(config))
     return folder

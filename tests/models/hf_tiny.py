@@ -51,6 +51,12 @@ def logits(spec: ModelSpec, tensors: dict[str, RawTensor], token_ids: list[int])
     special = {"attention_bias": spec.qkv_bias, "mlp_bias": spec.mlp_bias} if spec.family == "llama" else {}
     if spec.family in ("mistral", "qwen2"):
         special["sliding_window"] = spec.sliding_window
+    if spec.layer_spans:
+        special |= {
+            "use_sliding_window": True,
+            "sliding_window": next(span.size for span in spec.layer_spans if span.size),
+            "layer_types": ["sliding_attention" if span.size else "full_attention" for span in spec.layer_spans],
+        }
     config = config_class(
         vocab_size=spec.vocab_size,
         hidden_size=spec.hidden_size,

@@ -57,9 +57,22 @@ def config_of(spec, rope_field: str) -> dict:
         "tie_word_embeddings": spec.tie_embeddings,
         "hidden_act": spec.activation,
         "sliding_window": spec.sliding_window,
+        **windows_of(spec),
         **rope_entries,
         **biases,
     }
+
+
+def windows_of(spec) -> dict:
+    """Return how a config says that only some layers have a window: by their number, or layer by layer."""
+    sizes = [span.size for span in spec.layer_spans]
+    if not sizes:
+        return {}
+    window = {"use_sliding_window": True, "sliding_window": max(filter(None, sizes))}
+    num_full = sizes.count(None)
+    if sizes[:num_full] == [None] * num_full:
+        return {**window, "max_window_layers": num_full}
+    return {**window, "layer_types": ["sliding_attention" if size else "full_attention" for size in sizes]}
 
 
 @pytest.mark.parametrize("rope_field", ["rope_parameters", "rope_scaling"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.loaders.tensor_names import expected_shapes
-from octavo.specs import Format, ModelSpec, RawTensor, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, ModelSpec, RawTensor, RopeSpec
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tiny_logits.npz"
 RELATIVE_BOUND = 1e-4  # of the largest logit: both sides are float32
@@ -46,6 +46,10 @@ CASES: dict[str, ModelSpec] = {
     ),
     "mistral-window": spec("mistral", sliding_window=7),
     "qwen2": spec("qwen2", qkv_bias=True, tie_embeddings=True),
+    "qwen2-windows": spec("qwen2", qkv_bias=True, num_layers=4, layer_spans=(*[FULL_ATTENTION] * 2, *[AttentionSpan("sliding", 7)] * 2)),
+    "qwen3-windows": spec(
+        "qwen3", qk_norm=True, num_layers=3, layer_spans=(AttentionSpan("sliding", 5), FULL_ATTENTION, AttentionSpan("sliding", 5))
+    ),
     "qwen3": spec("qwen3", qk_norm=True, head_dim=16, rope=RopeSpec(dim=16, theta=1e6)),
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 from octavo.backends.native.ops import NativeOps
 from octavo.backends.reference.ops import ReferenceOps
 from octavo.ops.interface import Batch, SamplingBatch, concat_start
-from octavo.specs import Format, RawTensor
+from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, RawTensor
 
 SCALE_OFFSETS = {  # of the f16 scales and minima in a block
     Format.Q4_0: (0,),
@@ -49,23 +49,30 @@ def ops_of(backend):
     return NativeOps(backend._device) if backend.name == "native" else ReferenceOps()
 
 
-def step(rows: list[tuple[int, int]], block_size: int = 16, seed: int = 0, num_blocks: int = 256) -> Batch:
+def span(window: int | None) -> AttentionSpan:
+    """Return what a token sees: everything, a window, or (negative) its chunk."""
+    if window is None:
+        return FULL_ATTENTION
+    return AttentionSpan("sliding", window) if window > 0 else AttentionSpan("chunked", -window)
+
+
+def step(rows: list[tuple[int, int]], block_size: int = 16, seed: int = 0, num_blocks: int = 256, num_groups: int = 1) -> Batch:
     """Return a batch of rows (start, num_tokens) with block ids in random order; every token is sampled. The block table of
     row r is the same for every step of the same seed, block size and number of rows."""
     random = np.random.default_rng(seed)
-    width = num_blocks // len(rows)
-    ids = 1 + random.permutation(num_blocks - 1)[: width * len(rows)]
-    table = np.resize(ids, (len(rows), width)).astype(np.int32)
+    width = num_blocks // (len(rows) * num_groups)
+    ids = 1 + random.permutation(num_blocks - 1)[: width * len(rows) * num_groups]
+    table = np.resize(ids, (len(rows), num_groups, width)).astype(np.int32)
     positions = np.concatenate([np.arange(start, start + count, dtype=np.int32) for start, count in rows])
     row_of = np.repeat(np.arange(len(rows)), [count for _, count in rows])
-    slots = table[row_of, positions // block_size].astype(np.int64) * block_size + positions % block_size
+    slots = table[row_of, :, positions // block_size].astype(np.int64).T * block_size + positions % block_size
     return Batch(
         token_ids=random.integers(0, 60, len(positions)).astype(np.int32),
         positions=positions,
         query_start=concat_start([count for _, count in rows]),
         context_len=np.array([start + count for start, count in rows], np.int32),
-        block_table=table,
-        slot_mapping=slots,
+        block_table=table.reshape(len(rows), -1),
+        slot_mapping=slots.reshape(-1),
         sample_rows=np.arange(len(positions), dtype=np.int32),
     )
 

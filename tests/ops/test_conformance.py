@@ -116,7 +116,7 @@ def test_add_is_exact(native, reference):
     assert_within("add", actual, expected)
 
 
-ATTENTION = {  # kv_heads, group, head_dim, window, rows (start, num_tokens)
+ATTENTION = {  # kv_heads, group, head_dim, window (negative: chunk), rows (start, num_tokens)
     "smollm2": (3, 3, 64, None, [(0, 40), (100, 1), (250, 13)]),
     "one query head": (2, 1, 80, None, [(300, 5), (0, 1)]),
     "group of 16": (1, 16, 96, None, [(17, 3), (255, 2)]),
@@ -125,6 +125,9 @@ ATTENTION = {  # kv_heads, group, head_dim, window, rows (start, num_tokens)
     "odd heads": (2, 2, 6, None, [(0, 70)]),
     "window": (2, 2, 64, 37, [(0, 90), (290, 30)]),
     "window of one": (1, 4, 20, 1, [(15, 5)]),
+    "chunk": (2, 2, 64, -40, [(0, 90), (290, 30), (39, 3)]),
+    "chunk over segments": (1, 4, 64, -300, [(250, 340), (599, 2)]),
+    "chunk of one": (1, 1, 20, -1, [(15, 5)]),
     "window over segments": (1, 1, 64, 300, [(250, 340)]),
 }
 
@@ -140,7 +143,7 @@ def test_attention_reads_what_the_row_stored_and_nothing_else(native, reference,
     for backend in (native, reference):
         ops, kv = cases.ops_of(backend), backend.make_kv_cache(spec, 256)
         cases.fill(ops, kv, 1, batch)
-        results.append(ops.attention(q, kv, 1, batch, head_dim**-0.5, window))
+        results.append(ops.attention(q, kv, 1, batch, head_dim**-0.5, cases.span(window)))
     assert_within("attention", *results)
 
 

@@ -69,11 +69,31 @@ def test_a_bad_batch_is_refused_by_the_program_and_by_attention(device, forward,
         kv = _native.KVMemory(kv_shape(SPEC, 8))
         q = np.zeros((22, 32), np.float32)
         with pytest.raises(ValueError):
-            device.attention(kv, 0, q, 1.0, None, *arrays_of(batch), np.empty_like(q))
+            device.attention(kv, 0, q, 1.0, None, None, *arrays_of(batch), np.empty_like(q))
 
 
 def test_the_good_batch_is_taken(forward):
     assert np.isfinite(forward(good())).all()
+
+
+def test_a_step_with_other_layer_groups_than_the_programs_is_refused(forward):
+    batch = cases.step([(0, 22)], num_blocks=8, num_groups=2)
+    with pytest.raises(ValueError, match="layer group"):
+        forward(replace(batch, sample_rows=np.zeros(1, np.int32)))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_a_block_can_be_taken_out_and_put_back_whole_and_only_so(backend, dtype):
+    kv = backend.make_kv_cache(KVSpec(2, 3, 20, dtype, 32), 4)
+    data = np.random.default_rng(1).bytes(kv.spec.bytes_per_block)
+    kv.write_block(2, data)
+    assert kv.read_block(2) == data
+    assert not any(kv.read_block(1) + kv.read_block(3))
+    for block_id, wrong in ((4, data), (-1, data), (2, data[:-1]), (2, data + b"x")):
+        with pytest.raises((ValueError, TypeError)):
+            kv.write_block(block_id, wrong)
+    with pytest.raises(ValueError, match="no such block"):
+        kv.read_block(4)
 
 
 def test_a_step_larger_than_the_program_is_refused(forward):
@@ -169,7 +189,7 @@ def test_a_program_with_operations_that_do_not_fit_is_refused(device, backend):
         return 0
 
     def wrong_layer(builder, x):
-        builder.store_kv(x, x, 7)
+        builder.store_kv(x, x, 0, 7)
         return take(builder, x)
 
     def twice(builder, x):

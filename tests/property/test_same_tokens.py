@@ -43,9 +43,17 @@ REGIMES = {
 }
 
 
+WINDOW = 24  # of the second layer of the hybrid model, whose blocks are dropped as requests go on
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return str(write_tiny_llama(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory):
+    return str(write_tiny_llama(tmp_path_factory.mktemp("hybrid"), window=WINDOW))
 
 
 @pytest.fixture(params=["reference", "native"])
@@ -119,6 +127,25 @@ def test_tokens_and_logprobs_are_those_of_the_request_alone(model, backend, name
     requests = list(workload(seed=11))
     alone, _, _ = serve(model, backend, ALONE, requests)
     crowd, preemptions, hits = serve(model, backend, regime, requests, known=alone)
+    assert crowd == alone
+    assert (preemptions > 0) == name.startswith("preempted"), "the regime is not what it says"
+    assert (hits > 0) == regime.prefix_caching
+
+
+HYBRID_REGIMES = {
+    "chunked": REGIMES["chunked"],
+    "prefix hits": REGIMES["prefix hits"],
+    "preempted with prefix hits in small chunks": Regime(num_blocks=32, max_num_batched_tokens=29, max_num_seqs=6, prefix_caching=True),
+    "eager": REGIMES["eager"],
+}
+
+
+@pytest.mark.parametrize("name", HYBRID_REGIMES)
+def test_the_same_holds_where_layers_see_different_positions(hybrid, backend, name):
+    regime = HYBRID_REGIMES[name]
+    requests = list(workload(seed=11))
+    alone, _, _ = serve(hybrid, backend, ALONE, requests)
+    crowd, preemptions, hits = serve(hybrid, backend, regime, requests, known=alone)
     assert crowd == alone
     assert (preemptions > 0) == name.startswith("preempted"), "the regime is not what it says"
     assert (hits > 0) == regime.prefix_caching

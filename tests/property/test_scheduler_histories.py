@@ -15,17 +15,28 @@ from tests.fakes.pool_checks import check_pool
 
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
+from octavo.kv.groups import Groups
 from octavo.kv.host_blocks import HostBlocks
 from octavo.kv.manager import KVManager
 from octavo.kv.tier import KVTier
 from octavo.scheduler.admission import Limits
 from octavo.scheduler.request_state import Status
 from octavo.scheduler.scheduler import Scheduler
+from octavo.specs import FULL_ATTENTION, AttentionSpan
 
 VOCAB = 7
 BLOCK = 4
 MAX_MODEL_LEN = 8 * BLOCK
 SHARED = [[], [1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 6, 6, 6, 6], [0] * 9]
+SPANS = st.sampled_from(
+    [
+        (FULL_ATTENTION,),
+        (FULL_ATTENTION,),
+        (AttentionSpan("sliding", 6),),
+        (FULL_ATTENTION, AttentionSpan("sliding", 5)),
+        (AttentionSpan("chunked", 6), FULL_ATTENTION, AttentionSpan("sliding", 9)),
+    ]
+)
 PROMPTS = st.builds(lambda shared, own: shared + own, st.sampled_from(SHARED), st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
 
 
@@ -59,12 +70,16 @@ class Histories(RuleBasedStateMachine):
     def make_memory(self, data):
         """Make the worker and its KV manager, some with a tier beyond the pool."""
         num_blocks = data.draw(st.integers(9, 30), "blocks")
-        self.worker = HistoryWorker(num_blocks, BLOCK, VOCAB)
+        spans = data.draw(SPANS, "spans")
+        num_blocks *= 3 * len(spans) - 2  # so that a request of full length fits
+        self.worker = HistoryWorker(num_blocks, BLOCK, VOCAB, spans=spans)
         tier = None
         if tier_blocks := data.draw(st.sampled_from([0, 0, 3, 100]), "blocks of the tier"):
             mode = data.draw(st.sampled_from(["auto", "swap", "recompute"]), "preemption mode")
             tier = KVTier(HostBlocks(tier_blocks * 8 * BLOCK, 8 * BLOCK), self.worker.read_block, 8 * BLOCK, mode, InlineFutures)
-        self.kv = KVManager(num_blocks, BLOCK, enable_prefix_caching=data.draw(st.booleans(), "caching"), tier=tier)
+        groups = Groups(BLOCK, spans, 2 * self.limits.max_num_batched_tokens)  # two steps may be under way
+        caching = data.draw(st.booleans(), "caching")
+        self.kv = KVManager(num_blocks, BLOCK, groups=groups, enable_prefix_caching=caching, tier=tier)
 
     def take_in(self, deltas):
         for delta in deltas:
@@ -193,7 +208,7 @@ class SchedulerMachine(Histories):
         for row in rows:
             state = scheduler._states[row.request_id]
             assert state.status is Status.RUNNING
-            assert row.start + row.num_tokens == state.num_planned_tokens <= len(state.table.block_ids) * BLOCK
+            assert row.start + row.num_tokens == state.num_planned_tokens <= state.table.capacity
             known = state.num_tokens + state.num_pending - row.wants_sample  # before this row's own sample
             assert row.wants_sample == (state.num_planned_tokens == known)
 

@@ -15,8 +15,8 @@ constexpr int64_t kSplitBytes = int64_t{8} << 20;
 
 class AttentionPlan {
  public:
-  // group: query heads a KV head; window: see AttentionRows.
-  AttentionPlan(const Batch& batch, const KvCache& kv, int64_t group, int64_t window, int threads);
+  // layer_group: whose blocks are read; group: query heads a KV head; window, chunk: see AttentionRows.
+  AttentionPlan(const Batch& batch, const KvCache& kv, int64_t layer_group, int64_t group, int64_t window, int64_t chunk, int threads);
 
   struct Layer {
     int64_t layer;
@@ -51,7 +51,7 @@ class AttentionPlan {
   AttentionRows rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t kv_head) const;
   int64_t states_offset(const KvCache& kv, const Group& group, const AttentionRows& rows) const;
 
-  int64_t group_size_, window_, kv_heads_;
+  int64_t group_size_, window_, chunk_, kv_heads_;
   std::vector<Group> groups_;
   std::vector<Piece> pieces_;
   std::vector<size_t> split_;

@@ -9,15 +9,20 @@ namespace octavo {
 
 struct Batch {
   int64_t num_tokens = 0, num_rows = 0, num_samples = 0;
-  int64_t table_width = 0;                // entries a row of block_table
+  int64_t num_groups = 1;                 // layer groups, each with blocks of its own
+  int64_t table_width = 0;                // entries a row of block_table: those of group 0, then of group 1, ...
   const int32_t* token_ids = nullptr;     // [num_tokens]
   const int32_t* positions = nullptr;     // [num_tokens]
   const int32_t* query_start = nullptr;   // [num_rows + 1]
   const int32_t* context_len = nullptr;   // [num_rows]
   const int32_t* block_table = nullptr;   // [num_rows, table_width]
-  const int64_t* slot_mapping = nullptr;  // [num_tokens]
+  const int64_t* slot_mapping = nullptr;  // [num_groups, num_tokens]
   const int32_t* sample_rows = nullptr;   // [num_samples]
   const int32_t* token_types = nullptr;   // [num_tokens], or null where no model asks for them
+
+  int64_t group_width() const { return table_width / num_groups; }
+  const int32_t* blocks(int64_t row, int64_t group) const { return block_table + row * table_width + group * group_width(); }
+  const int64_t* slots(int64_t group) const { return slot_mapping + group * num_tokens; }
 };
 
 // Throws std::invalid_argument unless the rows cut the tokens, a row's positions are consecutive and end at its context, its

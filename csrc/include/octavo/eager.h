@@ -21,9 +21,9 @@ void rms_norm(Device& device, const float* x, int64_t rows, int64_t groups, int6
 void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, const float* bias, float* out);
 void rope(Device& device, const Rotary& rotary, const float* x, const int32_t* positions, int64_t rows, int64_t heads, int64_t head_dim, float* out);
 void store_kv(Device& device, const KvCache& kv, int64_t layer, const float* k, const float* v, int64_t rows, const int64_t* slots);
-// q, out [batch.num_tokens, kv.num_kv_heads * group * kv.head_dim].
+// q, out [batch.num_tokens, kv.num_kv_heads * group * kv.head_dim]; the blocks are those of the batch's first layer group.
 void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t group, const float* q, float scale, int64_t window,
-               float* out);
+               int64_t chunk, float* out);
 void gated(Device& device, Activation activation, const float* gate, const float* up, int64_t rows, int64_t width, float* out);
 void add(Device& device, const float* x, const float* y, int64_t count, float* out);
 

@@ -31,10 +31,14 @@ struct AttentionRows {
   const int32_t* block_table;
   float scale;
   int64_t window;  // positions that a row sees, itself included; INT64_MAX: all
+  int64_t chunk;   // a row sees no position before its own chunk of so many; INT64_MAX: there is one
 
+  // Does not fall from row to row.
   [[gnu::always_inline]] int64_t first_position(int64_t row) const {
     const int64_t position = start + row;
-    return position >= window ? position - window + 1 : 0;
+    const int64_t in_window = position >= window ? position - window + 1 : 0;
+    const int64_t in_chunk = position >= chunk ? position / chunk * chunk : 0;
+    return in_window > in_chunk ? in_window : in_chunk;
   }
   [[gnu::always_inline]] int64_t first_segment() const { return first_position(0) / kSegment; }
   [[gnu::always_inline]] int64_t last_segment() const { return (start + rows - 1) / kSegment; }

@@ -82,13 +82,13 @@ struct RopeOp {
 };
 struct StoreKvOp {
   TensorId k, v;
-  int64_t layer;
+  int64_t layer_group, layer;  // layer: of the cache, which holds the layers of one group after another
 };
 struct AttentionOp {
   TensorId out, q;
-  int64_t layer;
+  int64_t layer_group, layer;
   float scale;
-  int64_t window;
+  int64_t window, chunk;
 };
 struct WholeAttentionOp {
   TensorId out, q, k, v;
@@ -181,7 +181,7 @@ class Program {
   std::vector<Tensor> tensors_;
   std::vector<Operation> operations_;
   TensorId output_;
-  int64_t max_tokens_, max_samples_;
+  int64_t max_tokens_, max_samples_, num_groups_ = 1;
   std::vector<Region> regions_;
   std::vector<int64_t> offset_;
   bool profiling_ = false;

@@ -42,11 +42,12 @@ def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[P
     loaded = load_model(config, resolve_model(config.model.model))
     kv_spec = loaded.spec.kv_spec()
     blocks = cdiv(shape.context + shape.query, kv_spec.block_size)
-    kv = loaded.backend.make_kv_cache(kv_spec, 1 + shape.rows * blocks)
+    num_groups = len(kv_spec.spans)
+    kv = loaded.backend.make_kv_cache(kv_spec, 1 + shape.rows * num_groups * blocks)
     forward: Any = loaded.backend.compile(loaded.model, kv, shape.rows * shape.query, shape.rows)
     if not hasattr(forward, "profile"):
         raise ConfigError(f"backend {loaded.backend.name} has no compiled program to profile; use native")
-    batch = _batch(shape, blocks, kv_spec.block_size)
+    batch = _batch(shape, blocks, kv_spec.block_size, num_groups)
     parts = [Part(name, count, seconds) for name, count, seconds in forward.profile(batch, repeats)]
     params = SamplingParams(temperature=0.0, seed=0)
     sampling = build_sampling_batch([SamplingRow(params, (), np.ones(1, np.int32), 1, loaded.spec.vocab_size) for _ in range(shape.rows)])
@@ -57,16 +58,16 @@ def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[P
     return [*parts, Part("sample (greedy)", 1, (time.perf_counter() - began) / repeats)]
 
 
-def _batch(shape: StepShape, blocks: int, block_size: int) -> Batch:
+def _batch(shape: StepShape, blocks: int, block_size: int, num_groups: int) -> Batch:
     positions = np.arange(shape.context, shape.context + shape.query, dtype=np.int32)
-    table = 1 + np.arange(shape.rows * blocks, dtype=np.int32).reshape(shape.rows, blocks)
-    slots = table[:, positions // block_size].astype(np.int64) * block_size + positions % block_size
+    table = 1 + np.arange(shape.rows * num_groups * blocks, dtype=np.int32).reshape(shape.rows, num_groups, blocks)
+    slots = table.swapaxes(0, 1)[:, :, positions // block_size].astype(np.int64) * block_size + positions % block_size
     return Batch(
         token_ids=np.arange(1000, 1000 + shape.rows * shape.query, dtype=np.int32),
         positions=np.tile(positions, shape.rows),
         query_start=np.arange(0, (shape.rows + 1) * shape.query, shape.query, dtype=np.int32),
         context_len=np.full(shape.rows, shape.context + shape.query, np.int32),
-        block_table=table,
+        block_table=table.reshape(shape.rows, -1),
         slot_mapping=slots.reshape(-1),
         sample_rows=np.arange(shape.query - 1, shape.rows * shape.query, shape.query, dtype=np.int32),
     )

@@ -19,6 +19,7 @@ from octavo.engine.pooling_core import PoolingCore
 from octavo.engine.pooling_startup import choose_pooling_limits, describe_pooling, start_pooling
 from octavo.engine.prefix_cache import make_parts
 from octavo.errors import ConfigError, StartupError
+from octavo.kv.groups import Groups
 from octavo.kv.manager import KVManager
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import EngineReady, GenerateRequest
@@ -32,6 +33,8 @@ from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.worker import Worker
 
 log = logging.getLogger(__name__)
+
+STEPS_UNDER_WAY = 2  # steps of one request that may be planned and not applied
 
 
 class PhaseClock:
@@ -95,6 +98,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
     kv = KVManager(
         ledger.num_blocks,
         kv_spec.block_size,
+        groups=Groups(kv_spec.block_size, kv_spec.spans, STEPS_UNDER_WAY * size.max_num_batched_tokens),
         enable_prefix_caching=config.cache.enable_prefix_caching,
         scheme=parts.scheme,
         tier=parts.tier,
@@ -132,6 +136,7 @@ def size_engine(config: EngineConfig, loaded: LoadedModel, free_bytes: int) -> E
         weight_bytes=loaded.weight_bytes,
         activation_bytes=loaded.backend.activation_bytes(loaded.model, kv_spec, tokens, seqs),
         kv_spec=kv_spec,
+        max_step_tokens=STEPS_UNDER_WAY * tokens,
         max_model_len=max_model_len,
         may_shorten=config.model.max_model_len is None,
         max_num_seqs=seqs,

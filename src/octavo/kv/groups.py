@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from octavo.kv.block import NULL_BLOCK
-from octavo.specs import FULL_ATTENTION, AttentionSpan
-from octavo.units import cdiv
-
-ENDLESS_TOKENS = 1 << 31  # a request whose every group forgets may be as long as it likes
+from octavo.specs import FULL_ATTENTION, AttentionSpan, blocks_for_request, longest_request
 
 
 class Groups:
@@ -30,16 +27,11 @@ class Groups:
 
     def blocks_for(self, num_tokens: int) -> int:
         """Return the most blocks that a request of `num_tokens` tokens holds at once."""
-        runs = cdiv(num_tokens, self._block_size)
-        return sum(runs if most is None else min(runs, most) for most in map(self._most_runs, self._spans))
+        return blocks_for_request(self._spans, self._block_size, num_tokens, self._max_step_tokens)
 
     def most_tokens(self, num_blocks: int) -> int:
         """Return the longest request that `num_blocks` blocks can hold."""
-        low, high = 0, ENDLESS_TOKENS // self._block_size  # in runs
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.blocks_for(middle * self._block_size) <= num_blocks else (low, middle - 1)
-        return low * self._block_size
+        return longest_request(self._spans, self._block_size, num_blocks, self._max_step_tokens)
 
     def longest_hit(self, limit: int, find: Callable[[int, int], int]) -> tuple[int, list[int]]:
         """Return (runs, block ids as in BlockTable) of the longest prefix of at most `limit` runs whose next token would find,
@@ -60,12 +52,6 @@ class Groups:
             begin = first // self._block_size
             block_ids[begin * self.count + group :: self.count] = columns[group][begin:length]
         return length, block_ids
-
-    def _most_runs(self, span: AttentionSpan) -> int | None:
-        """Return the most runs that a group of this span holds: those that the held positions touch, and one, for what is out of
-        sight is given back when a run has become full. None: all."""
-        held = span.most_held(self._max_step_tokens)
-        return None if held is None else cdiv(held, self._block_size) + 2
 
     def _last_missing(self, column: Sequence[int], group: int, length: int) -> int:
         """Return the last run that the token after `length` runs sees and that `column` lacks; -1 if it lacks none."""

@@ -20,7 +20,7 @@ from octavo.loaders.endings import check_sampling, turn_end_ids, unique_ids
 from octavo.loaders.fields import Fields
 from octavo.loaders.mapped_file import read_small_file
 from octavo.loaders.safetensors import parse_json
-from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec, RopeSpec, TextAssets
+from octavo.specs import FULL_ATTENTION, AttentionSpan, EncoderSpec, GenerationDefaults, ModelSpec, RopeSpec, TextAssets
 from octavo.units import MiB
 
 MAX_JSON_BYTES = 16 * MiB
@@ -95,6 +95,7 @@ def read_hf_spec(folder: Path) -> ModelSpec | EncoderSpec:
         raise ModelError(f"{config.source}: num_attention_heads is {heads}; it must be at least 1")
     head_dim = config.integer("head_dim", hidden // heads)
     rope, max_position = _rope(config, head_dim)
+    window, sliding = _sliding_window(config, family, max_position)
     qkv_bias = family == "qwen2" or (family in ("llama", "qwen3") and config.boolean("attention_bias", False))
     return ModelSpec(
         family=family,
@@ -113,7 +114,8 @@ def read_hf_spec(folder: Path) -> ModelSpec | EncoderSpec:
         o_bias=qkv_bias and family != "qwen2",
         mlp_bias=family == "llama" and config.boolean("mlp_bias", False),
         qk_norm=family == "qwen3",
-        sliding_window=_sliding_window(config, family, max_position),
+        sliding_window=window if all(sliding) else None,
+        layer_spans=() if all(sliding) or not any(sliding) else tuple(_span(window, is_sliding) for is_sliding in sliding),
         activation=config.choice("hidden_act", "silu", _ACTIVATIONS),
     )
 
@@ -233,34 +235,36 @@ def _attention_factor(scaling: Fields, factor: float) -> float | None:
     return given
 
 
-def _sliding_window(config: Fields, family: str, max_position: int) -> int | None:
-    """Return the window that all layers share; None for full attention, also where the window is never filled."""
-    if family == "llama":
-        return None
-    window = config.integer("sliding_window", None)
+def _sliding_window(config: Fields, family: str, max_position: int) -> tuple[int | None, list[bool]]:
+    """Return the window and which layers have it; (None, none of them) for full attention, also where the window is never filled."""
+    num_layers = config.integer("num_hidden_layers", 0)
+    nowhere: tuple[None, list[bool]] = (None, [False] * num_layers)
+    window = config.integer("sliding_window", None) if family != "llama" else None
     if family in ("qwen2", "qwen3"):
         window = window if config.boolean("use_sliding_window", False) else None
-        sliding = _sliding_layers(config, window)
-        if any(sliding) and not all(sliding):
-            raise ModelError(f"{config.source}: only some layers use a sliding window; the same attention in all layers is supported")
-        window = window if any(sliding) else None
+        sliding = _sliding_layers(config, window, num_layers)
+    else:
+        sliding = [True] * num_layers
     if window is not None and window < 1:
         raise ModelError(f"{config.source}: sliding_window is {window}; it must be at least 1, or null")
-    return window if window is not None and window < max_position else None
+    return (window, sliding) if window is not None and window < max_position and any(sliding) else nowhere
 
 
-def _sliding_layers(config: Fields, window: int | None) -> list[bool]:
-    num_layers = config.integer("num_hidden_layers", 0)
+def _sliding_layers(config: Fields, window: int | None, num_layers: int) -> list[bool]:
     kinds = config.values.get("layer_types")
     if kinds is None:
-        full = max(0, min(num_layers, config.integer("max_window_layers", 0)))
-        return [True] * (window is not None and num_layers > full) + [False] * (full > 0)
+        full = config.integer("max_window_layers", 0) if window is not None else num_layers
+        return [layer >= full for layer in range(num_layers)]
     if not isinstance(kinds, list) or len(kinds) != num_layers:
         raise ModelError(f"{config.source}: layer_types must list {num_layers} kinds of attention")
     sliding = [Fields(config.source, {"layer_types": kind}).choice("layer_types", "", _LAYER_KINDS) for kind in kinds]
     if any(sliding) and window is None:
         raise ModelError(f"{config.source}: layer_types names sliding_attention, but no sliding window is in use")
     return sliding
+
+
+def _span(window: int | None, is_sliding: bool) -> AttentionSpan:
+    return AttentionSpan("sliding", window) if is_sliding else FULL_ATTENTION
 
 
 class _AddedToken(msgspec.Struct):

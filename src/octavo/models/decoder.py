@@ -5,7 +5,7 @@
     logits = lm_head(norm(x))
 
 Pre-norm with RMSNorm, rotary positions, grouped-query attention, gated MLP. What differs between the families are numbers
-and optional tensors: biases, a norm on each head of q and k, a sliding window.
+and optional tensors: biases, a norm on each head of q and k, which positions each layer sees.
 
 Sources: Llama (Touvron 2023) section 2; GQA (Ainslie 2023); Mistral 7B (Jiang 2023) section 2; Qwen2 (Yang 2024) section
 2.2; Qwen3 (Yang 2025) section 2.
@@ -51,7 +51,7 @@ class Decoder:
         q = ops.rope(q, batch.positions, spec.rope, spec.head_dim)
         k = ops.rope(k, batch.positions, spec.rope, spec.head_dim)
         ops.store_kv(k, v, kv, index, batch)
-        mixed = ops.attention(q, kv, index, batch, spec.head_dim**-0.5, spec.sliding_window)
+        mixed = ops.attention(q, kv, index, batch, spec.head_dim**-0.5, spec.span(index))
         return ops.linear(mixed, layer.o, layer.o_bias)
 
     def _mlp(self, ops: Ops, layer: LayerWeights, x: Tensor) -> Tensor:

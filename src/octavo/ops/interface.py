@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from octavo.specs import Format, KVSpec, RawTensor, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, KVSpec, RawTensor, RopeSpec
 
 Tensor = Any  # [rows, width] float32, or a recorded reference to one
 IntArray = npt.NDArray[np.int32]
@@ -31,8 +31,9 @@ class Batch:
 
     token_ids [T], positions [T] (0-based in the request), query_start [R + 1], context_len [R] (tokens of the row once
     this step is done), block_table [R, B] (block ids; entries past the row's blocks are 0), slot_mapping [T] (block id *
-    block_size + offset: where each token's K and V go), sample_rows [S] (indices into T), token_types [T] (the segment that a token belongs
-    to, for models that tell segments apart). All int32, slot_mapping int64.
+    block_size + offset: where each token's K and V go), sample_rows [S] (indices into T), token_types [T] (the segment that a
+    token belongs to, for models that tell segments apart). All int32, slot_mapping int64.
+    For G layer groups block_table is [R, G * B] and slot_mapping [G * T], those of one group after those of another.
     """
 
     token_ids: IntArray
@@ -43,6 +44,13 @@ class Batch:
     slot_mapping: npt.NDArray[np.int64]
     sample_rows: IntArray
     token_types: IntArray | None = None
+
+    def of_group(self, group: int, num_groups: int) -> tuple[IntArray, npt.NDArray[np.int64]]:
+        """Return the block_table [R, B] and the slot_mapping [T] of one layer group."""
+        if num_groups == 1:
+            return self.block_table, self.slot_mapping
+        width, count = self.block_table.shape[1] // num_groups, len(self.token_ids)
+        return self.block_table[:, group * width : (group + 1) * width], self.slot_mapping[group * count : (group + 1) * count]
 
 
 class Weight(Protocol):
@@ -171,11 +179,10 @@ class Ops(Protocol):
         """Write k, v [T, kv_heads * head_dim], rounded to the cache's dtype, to batch.slot_mapping [T]."""
         ...
 
-    def attention(self, q: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float, window: int | None = None) -> Tensor:
+    def attention(self, q: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float, span: AttentionSpan = FULL_ATTENTION) -> Tensor:
         """Return causal attention of q [T, H * head_dim] over the row's stored K and V: [T, H * head_dim].
 
-        A token at position p sees positions max(0, p - window + 1) .. p (window None: all). Query head h reads KV head
-        h // (H / kv_heads)."""
+        A token at position p sees positions span.first_seen(p) .. p. Query head h reads KV head h // (H / kv_heads)."""
         ...
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
 from octavo.ops.interface import Batch, KVCache, Model, Ops, Tensor, Weight
-from octavo.specs import KVSpec, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, KVSpec, RopeSpec
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Attention:
     q: TensorRef
     layer: int
     scale: float
-    window: int | None
+    span: AttentionSpan
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def run(program: Program, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
             case StoreKV():
                 ops.store_kv(value[step.k.id], value[step.v.id], kv, step.layer, batch)
             case Attention():
-                value[step.out.id] = ops.attention(value[step.q.id], kv, step.layer, batch, step.scale, step.window)
+                value[step.out.id] = ops.attention(value[step.q.id], kv, step.layer, batch, step.scale, step.span)
             case Gated():
                 value[step.out.id] = ops.gated(value[step.gate.id], value[step.up.id], step.activation)
             case Add():
@@ -257,14 +257,14 @@ class RecordingOps:
         _must(k.width == v.width == spec.num_kv_heads * spec.head_dim, f"store_kv: k and v have {k.width} and {v.width} values")
         self.instructions.append(StoreKV(k, v, layer))
 
-    def attention(self, q: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float, window: int | None = None) -> Tensor:
+    def attention(self, q: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float, span: AttentionSpan = FULL_ATTENTION) -> Tensor:
         spec = self._own(kv, batch, layer)
         _must(
             q.rows == "T" and q.width % (spec.num_kv_heads * spec.head_dim) == 0,
             f"attention: {q.width} values of q do not fit the KV heads",
         )
         out = self._tensor("T", q.width)
-        self.instructions.append(Attention(out, q, layer, scale, window))
+        self.instructions.append(Attention(out, q, layer, scale, span))
         return out
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
@@ -310,7 +310,7 @@ class RecordingOps:
 
     def _own(self, kv: KVCache, batch: Batch, layer: int) -> KVSpec:
         _must(kv is self.kv and batch is self.batch, "a model passes on the KV memory and the batch that it was given")
-        _must(0 <= layer < kv.spec.num_layers, f"layer {layer} of {kv.spec.num_layers}")
+        kv.spec.place(layer)
         return kv.spec
 
 

@@ -4,10 +4,11 @@ The formulas, with their numbers, are those of the guides that Octavo follows:
 
     requested       = ceil(total * utilization)
     available       = requested - consumed                     consumed: weights + activations
-    bytes_per_block = bytes_per_token * block_size             (KVSpec)
+    bytes_per_block = bytes of the layers that a block holds * block_size      (KVSpec)
     num_blocks      = available // bytes_per_block
-    fits            : ceil(max_model_len / block_size) <= num_blocks - 1        one block is the null block
-    max_concurrency = num_blocks / ceil(max_model_len / block_size)
+    per_request     = sum over layer groups: ceil(max_model_len / block_size), less where a window forgets (KVSpec.blocks_for)
+    fits            : per_request <= num_blocks - 1            one block is the null block
+    max_concurrency = num_blocks / per_request
     logged tokens   = int(max_concurrency * max_model_len)
 
 On a CPU `total` is the memory that is *free* at the start, since other programs own the rest.
@@ -41,21 +42,8 @@ def count_blocks(available_bytes: int, bytes_per_block: int) -> int:
     return available_bytes // bytes_per_block
 
 
-def fits(max_model_len: int, block_size: int, num_blocks: int) -> bool:
-    """Whether one request of the full length can be held."""
-    return cdiv(max_model_len, block_size) <= num_blocks - 1
-
-
-def largest_fitting_length(block_size: int, num_blocks: int) -> int:
-    return (num_blocks - 1) * block_size
-
-
 def max_concurrency(num_blocks: int, max_model_len: int, block_size: int) -> float:
     return num_blocks / cdiv(max_model_len, block_size)
-
-
-def logged_tokens(num_blocks: int, max_model_len: int, block_size: int) -> int:
-    return int(max_concurrency(num_blocks, max_model_len, block_size) * max_model_len)
 
 
 @dataclass(frozen=True)
@@ -70,15 +58,16 @@ class MemoryLedger:
     num_blocks: int
     block_size: int
     max_model_len: int
+    blocks_per_request: int  # of full length, in all layer groups
     reduced_from: int | None  # the length wished for, when max_model_len had to be lowered to fit
 
     @property
     def kv_tokens(self) -> int:
-        return logged_tokens(self.num_blocks, self.max_model_len, self.block_size)
+        return int(self.max_concurrency * self.max_model_len)
 
     @property
     def max_concurrency(self) -> float:
-        return max_concurrency(self.num_blocks, self.max_model_len, self.block_size)
+        return self.num_blocks / self.blocks_per_request
 
     def lines(self) -> list[str]:
         """Return the ledger for the log."""
@@ -104,6 +93,7 @@ def plan_memory(
     max_model_len: int,
     may_shorten: bool,
     max_num_seqs: int,
+    max_step_tokens: int = 0,
     utilization: float | None = None,
     kv_cache_memory_bytes: int | None = None,
     num_blocks_override: int | None = None,
@@ -113,8 +103,8 @@ def plan_memory(
     The pool takes what utilization (None: CPU_UTILIZATION) of the free memory leaves after weights and activations, but no
     more than `max_num_seqs` requests of full length could use; `kv_cache_memory_bytes` or `num_blocks_override` set it
     exactly. If one request of `max_model_len` does not fit, the length is lowered where `may_shorten`, else OutOfMemory.
+    `max_step_tokens`: positions of one request that may be under way at once, which layers with a window hold beside it.
     """
-    size = kv_spec.block_size
     if num_blocks_override is not None:
         num_blocks = num_blocks_override
     elif kv_cache_memory_bytes is not None:
@@ -122,14 +112,14 @@ def plan_memory(
     else:
         requested = requested_bytes(free_bytes, CPU_UTILIZATION if utilization is None else utilization)
         available = requested - weight_bytes - activation_bytes
-        most_useful = max_num_seqs * cdiv(max_model_len, size) + 1
+        most_useful = max_num_seqs * kv_spec.blocks_for(max_model_len, max_step_tokens) + 1
         num_blocks = min(count_blocks(available, kv_spec.bytes_per_block), most_useful)
 
     reduced_from = None
-    if not fits(max_model_len, size, num_blocks):
-        longest = largest_fitting_length(size, num_blocks)
-        if not may_shorten:
-            needed = (cdiv(max_model_len, size) + 1) * kv_spec.bytes_per_block
+    if kv_spec.blocks_for(max_model_len, max_step_tokens) > num_blocks - 1:
+        longest = kv_spec.longest_request(num_blocks - 1, max_step_tokens)
+        if longest == 0 or not may_shorten:
+            needed = (kv_spec.blocks_for(max_model_len, max_step_tokens) + 1) * kv_spec.bytes_per_block
             raise OutOfMemory(
                 f"To serve one request of max_model_len {max_model_len:,} tokens, {format_bytes(needed)} of KV memory are needed; "
                 f"{format_bytes(num_blocks * kv_spec.bytes_per_block)} are available. The largest length that fits is {longest:,}: "
@@ -145,4 +135,15 @@ def plan_memory(
             f"{format_bytes(kv_bytes)} need {format_bytes(-reserve)} more than the {format_bytes(free_bytes)} that are free. "
             "Lower --kv-cache-memory-bytes or free memory."
         )
-    return MemoryLedger(free_bytes, weight_bytes, activation_bytes, kv_bytes, reserve, num_blocks, size, max_model_len, reduced_from)
+    return MemoryLedger(
+        free_bytes,
+        weight_bytes,
+        activation_bytes,
+        kv_bytes,
+        reserve,
+        num_blocks,
+        kv_spec.block_size,
+        max_model_len,
+        kv_spec.blocks_for(max_model_len, max_step_tokens),
+        reduced_from,
+    )

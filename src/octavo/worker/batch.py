@@ -14,17 +14,19 @@ from octavo.ops.interface import Batch, concat_start
 from octavo.worker.rows import Row
 
 
-def build_batch(steps: Sequence[tuple[Row, RowStep]], block_size: int) -> Batch:
-    """Return the step's arrays, rows in the order given; at least one row."""
+def build_batch(steps: Sequence[tuple[Row, RowStep]], block_size: int, num_groups: int = 1) -> Batch:
+    """Return the step's arrays, rows in the order given; at least one row. A row's block ids are one of each layer group, again
+    and again."""
     start = np.array([step.start for _, step in steps], np.int32)
     count = np.array([step.num_tokens for _, step in steps], np.int32)
     query_start = concat_start(count)
     row_of_token = np.repeat(np.arange(len(steps), dtype=np.int32), count)
     positions = np.arange(query_start[-1], dtype=np.int32) + (start - query_start[:-1])[row_of_token]
-    block_table = np.zeros((len(steps), max(row.block_ids.length for row, _ in steps)), np.int32)
+    width = max(row.block_ids.length for row, _ in steps) // num_groups
+    block_table = np.zeros((len(steps), num_groups, width), np.int32)
     for table, (row, _) in zip(block_table, steps, strict=True):
-        table[: row.block_ids.length] = row.block_ids.values
-    blocks = block_table[row_of_token, positions // block_size].astype(np.int64)
+        table[:, : row.block_ids.length // num_groups] = row.block_ids.values.reshape(-1, num_groups).T
+    blocks = block_table[row_of_token, :, positions // block_size].astype(np.int64).T
     num_logits = np.array([step.num_logits for _, step in steps], np.int32)
     first_logits = np.repeat(query_start[1:] - num_logits, num_logits)
     logits_start = concat_start(num_logits)
@@ -33,7 +35,7 @@ def build_batch(steps: Sequence[tuple[Row, RowStep]], block_size: int) -> Batch:
         positions=positions,
         query_start=query_start,
         context_len=start + count,
-        block_table=block_table,
-        slot_mapping=blocks * block_size + positions % block_size,
+        block_table=block_table.reshape(len(steps), -1),
+        slot_mapping=(blocks * block_size + positions % block_size).reshape(-1),
         sample_rows=first_logits + np.arange(logits_start[-1], dtype=np.int32) - np.repeat(logits_start[:-1], num_logits),
     )

@@ -25,7 +25,8 @@ class Scorer:
         self._vocab_size = loaded.spec.vocab_size
         self._max_tokens = max_tokens
         self._block_size = kv_spec.block_size
-        num_blocks = 1 + cdiv(max_tokens, kv_spec.block_size)  # block 0 is the null block
+        self._num_groups = len(kv_spec.spans)
+        num_blocks = 1 + self._num_groups * cdiv(max_tokens, kv_spec.block_size)  # block 0 is the null block
         self._forward = loaded.backend.compile(loaded.model, loaded.backend.make_kv_cache(kv_spec, num_blocks), max_tokens, max_tokens)
 
     def logits(self, token_ids: Sequence[int]) -> npt.NDArray[np.float32]:
@@ -38,14 +39,16 @@ class Scorer:
         if not 0 <= min(token_ids) <= max(token_ids) < self._vocab_size:
             raise InvalidRequest(f"token ids {min(token_ids)}..{max(token_ids)}; this model's are 0..{self._vocab_size - 1:,}")
         positions = np.arange(count, dtype=np.int32)
+        width = cdiv(count, self._block_size)  # blocks of each layer group
+        first_slots = (1 + width * np.arange(self._num_groups, dtype=np.int64)) * self._block_size
         return self._forward(
             Batch(
                 token_ids=np.array(token_ids, np.int32),
                 positions=positions,
                 query_start=np.array([0, count], np.int32),
                 context_len=np.array([count], np.int32),
-                block_table=np.arange(1, 1 + cdiv(count, self._block_size), dtype=np.int32)[None, :],
-                slot_mapping=self._block_size + positions.astype(np.int64),
+                block_table=np.arange(1, 1 + self._num_groups * width, dtype=np.int32)[None, :],
+                slot_mapping=(first_slots[:, None] + positions).reshape(-1),
                 sample_rows=positions,
             )
         )

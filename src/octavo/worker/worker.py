@@ -34,6 +34,8 @@ class Worker:
         self._vocab_size = loaded.spec.vocab_size
         self._num_blocks = num_blocks
         self._block_size = kv_spec.block_size
+        self._num_groups = len(kv_spec.spans)
+        self._may_lack_blocks = any(span.size is not None for span in kv_spec.spans)  # where nothing is seen any more
         self._max_tokens = max_tokens
         self._max_rows = max_rows
         self._bytes_per_block = kv_spec.bytes_per_block
@@ -66,7 +68,7 @@ class Worker:
         return self._kv.read_block(block_id)
 
     def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> tuple[list[SampledRow], list[ScoredRow]]:
-        logits = self._forward(build_batch(steps, self._block_size))
+        logits = self._forward(build_batch(steps, self._block_size, self._num_groups))
         wanted: list[SamplingRow | GivenToken] = []
         for row, step in steps:
             if step.num_scores:
@@ -126,8 +128,11 @@ class Worker:
         self._check_blocks(new.request_id, new.block_ids)
 
     def _check_blocks(self, request_id: str, block_ids: list[int]) -> None:
-        if block_ids and not 0 < min(block_ids) <= max(block_ids) < self._num_blocks:
+        first = 0 if self._may_lack_blocks else 1
+        if block_ids and not first <= min(block_ids) <= max(block_ids) < self._num_blocks:
             raise EngineError(f"row {request_id}: block ids {min(block_ids)}..{max(block_ids)}; the pool has 1..{self._num_blocks - 1:,}")
+        if len(block_ids) % self._num_groups:
+            raise EngineError(f"row {request_id}: {len(block_ids)} blocks for {self._num_groups} layer groups")
 
     def _check_step(self, step: RowStep, row: Row) -> None:
         self._check_blocks(step.request_id, step.new_block_ids)
@@ -138,7 +143,7 @@ class Worker:
             raise EngineError(f"row {step.request_id} wants a sample at position {until - 1} of {row.token_ids.length} known tokens")
         if step.num_scores and (step.num_logits > step.num_tokens or (until == row.token_ids.length and not step.wants_sample)):
             raise EngineError(f"row {step.request_id} wants {step.num_scores} scores of a step whose next tokens are not all known")
-        num_blocks = row.block_ids.length + len(step.new_block_ids)
+        num_blocks = (row.block_ids.length + len(step.new_block_ids)) // self._num_groups
         if until > num_blocks * self._block_size:
             raise EngineError(f"row {step.request_id}: {num_blocks} blocks of {self._block_size} do not hold {until:,} positions")
 

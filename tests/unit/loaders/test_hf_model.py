@@ -8,7 +8,7 @@ from model_files import CHATML, hf_config, write_hf_folder
 
 from octavo.errors import ModelError
 from octavo.loaders.hf_model import read_hf_generation, read_hf_spec, read_hf_text
-from octavo.specs import RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, RopeSpec
 
 
 @pytest.fixture
@@ -123,8 +123,13 @@ def test_qwens_window_needs_its_switch_and_must_hold_for_all_layers(spec_of):
     window = {"use_sliding_window": True, "sliding_window": 64}
     assert spec_of("qwen2", **window, max_window_layers=0).sliding_window == 64
     assert spec_of("qwen2", **window, max_window_layers=2).sliding_window is None
-    assert "only some layers" in refused(spec_of, "qwen2", **window, max_window_layers=1)
-    assert "only some layers" in refused(spec_of, "qwen3", **window, layer_types=["full_attention", "sliding_attention"])
+    for mixed in (
+        spec_of("qwen2", **window, max_window_layers=1),
+        spec_of("qwen3", **window, layer_types=["full_attention", "sliding_attention"]),
+    ):
+        assert mixed.sliding_window is None
+        assert mixed.layer_spans == (FULL_ATTENTION, AttentionSpan("sliding", 64))
+    assert spec_of("qwen2", **window, max_window_layers=1, max_position_embeddings=64).layer_spans == ()  # never filled
     assert spec_of("qwen3", **window, layer_types=["sliding_attention"] * 2).sliding_window == 64
 
 

@@ -81,7 +81,7 @@ def test_a_program_is_flat_in_order_and_writes_each_tensor_once(decoder):
 def test_a_program_holds_what_a_lowering_needs(decoder):
     program = record(decoder, SPEC.kv_spec())
     attention = [step for step in program.instructions if isinstance(step, Attention)]
-    assert [(step.layer, step.scale, step.window) for step in attention] == [(0, 0.5, 3), (1, 0.5, 3)]
+    assert [(step.layer, step.scale, step.span.size) for step in attention] == [(0, 0.5, 3), (1, 0.5, 3)]
     q = next(step for step in program.instructions if isinstance(step, Linear))
     assert q.weight is decoder.weights.layers[0].q and q.bias is decoder.weights.layers[0].q_bias
     assert sum(isinstance(step, RmsNorm) for step in program.instructions) == 2 * 4 + 1

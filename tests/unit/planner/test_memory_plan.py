@@ -5,14 +5,10 @@ import pytest
 from octavo.errors import OutOfMemory
 from octavo.planner.memory import (
     count_blocks,
-    fits,
-    largest_fitting_length,
-    logged_tokens,
-    max_concurrency,
     plan_memory,
     requested_bytes,
 )
-from octavo.specs import KVSpec
+from octavo.specs import FULL_ATTENTION, MAX_PADDING, AttentionSpan, KVSpec, ModelSpec, RopeSpec, group_layers
 from octavo.units import GiB
 
 QWEN3_32B = KVSpec(num_layers=64, num_kv_heads=8, head_dim=128)
@@ -33,14 +29,47 @@ def test_requested_memory_is_rounded_up():
 
 
 def test_one_block_is_the_null_block_in_the_fit_check():
-    assert fits(51_200, 16, 3_201)
-    assert not fits(51_201, 16, 3_201)
-    assert largest_fitting_length(16, 3_201) == 51_200
+    assert plan(max_model_len=51_200, num_blocks_override=3_201).reduced_from is None
+    assert plan(max_model_len=51_201, num_blocks_override=3_201).max_model_len == 51_200
 
 
 def test_concurrency_counts_all_blocks_and_whole_blocks_per_request():
-    assert max_concurrency(3_201, 15_000, 16) == pytest.approx(3_201 / 938)
-    assert logged_tokens(3_201, 15_000, 16) == int(3_201 / 938 * 15_000) == 51_188
+    ledger = plan(max_model_len=15_000, num_blocks_override=3_201)
+    assert ledger.max_concurrency == pytest.approx(3_201 / 938)
+    assert ledger.kv_tokens == int(3_201 / 938 * 15_000) == 51_188
+
+
+HYBRID = ModelSpec(
+    "qwen2", 8, 64, 64, 4, 2, 16, 100, 8192, 1e-5, RopeSpec(16),
+    layer_spans=(*[FULL_ATTENTION] * 6, *[AttentionSpan("sliding", 100)] * 2),
+).kv_spec()  # fmt: skip
+
+
+def test_a_window_forgets_and_the_ledger_counts_what_each_layer_group_holds():
+    assert [group.layers for group in HYBRID.groups] == [(0, 1, 2), (3, 4, 5), (6, 7)]
+    assert HYBRID.bytes_per_block == 3 * 2 * 2 * 16 * 2 * 16  # layers in a block, heads, K and V, head_dim, bytes, positions
+    window = 2 + -(-(99 + 64) // 16)
+    ledger = plan(kv_spec=HYBRID, max_model_len=4096, max_step_tokens=64, num_blocks_override=2000)
+    assert ledger.blocks_per_request == 2 * 256 + window
+    assert ledger.max_concurrency == 2000 / (2 * 256 + window)
+    shorter = plan(kv_spec=HYBRID, max_model_len=4096, max_step_tokens=64, num_blocks_override=1 + 2 * 100 + window)
+    assert shorter.max_model_len == 1600
+    with pytest.raises(OutOfMemory):
+        plan(kv_spec=HYBRID, num_blocks_override=3)
+
+
+@pytest.mark.parametrize(
+    ("full", "sliding", "size", "groups"),
+    [(21, 7, 7, 4), (20, 8, 10, 3), (3, 15, 5, 4), (4, 22, 4, 7), (1, 1, 1, 2), (0, 5, 5, 1), (1, 30, 3, 11)],
+)
+def test_layers_are_grouped_so_that_few_places_stay_empty(full, sliding, size, groups):
+    spans = [*[FULL_ATTENTION] * full, *[AttentionSpan("sliding", 64)] * sliding]
+    made = group_layers(spans)
+    assert len(made) == groups
+    assert len(made[0].layers) == max(len(group.layers) for group in made) == size
+    assert sorted(layer for group in made for layer in group.layers) == list(range(full + sliding))
+    assert all(spans[layer] == group.span for group in made for layer in group.layers)
+    assert len(made) * size <= MAX_PADDING * len(spans)
 
 
 def test_no_block_left_beside_the_null_block_is_its_own_error():

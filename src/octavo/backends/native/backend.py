@@ -92,11 +92,11 @@ class NativeBackend:
         return forward
 
     def compile(self, model: Model, kv: KVCache, max_tokens: int, max_rows: int) -> Forward:
-        builder, output = lower(record(model, kv.spec))
+        builder, output = lower(record(model, kv.spec), kv.spec)
         return NativeForward(builder.build(self._device, memory_of(kv), output, max_tokens, max_rows))
 
     def activation_bytes(self, model: Model, kv_spec: KVSpec, max_tokens: int, max_rows: int) -> int:
-        builder, output = lower(record(model, kv_spec))
+        builder, output = lower(record(model, kv_spec), kv_spec)
         return builder.measure(self._device, kv_shape(kv_spec, 1), output, max_tokens, max_rows)
 
     def peak_operations(self, kind: str) -> float:

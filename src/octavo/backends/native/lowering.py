@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from octavo.backends.native import _native
 from octavo.backends.native.fusion import Fused, LinearAdd, fuse
+from octavo.backends.native.ops import window_and_chunk
 from octavo.backends.native.tensors import matrix_of
 from octavo.ops.interface import Weight
 from octavo.ops.recording import (
@@ -36,22 +37,23 @@ from octavo.ops.recording import (
     WholeAttention,
 )
 from octavo.ops.rotary import attention_factor, rope_frequencies
-from octavo.specs import RopeSpec
+from octavo.specs import KVSpec, RopeSpec
 
 _IDS = {TOKEN_IDS: "tokens", POSITIONS: "positions", TOKEN_TYPES: "types"}
 
 
-def lower(program: Program) -> tuple[_native.ProgramBuilder, int]:
+def lower(program: Program, kv_spec: KVSpec) -> tuple[_native.ProgramBuilder, int]:
     """Return a builder that holds the whole program, and the number of its output tensor."""
     steps = fuse(program)
-    lowering = _Lowering(steps)
+    lowering = _Lowering(steps, kv_spec)
     for step in steps:
         lowering.emit(step)
     return lowering.builder, lowering.tensor[program.output]
 
 
 class _Lowering:
-    def __init__(self, steps: Sequence[Fused]) -> None:
+    def __init__(self, steps: Sequence[Fused], kv_spec: KVSpec) -> None:
+        self._kv_spec = kv_spec
         self.builder = _native.ProgramBuilder()
         self.tensor: dict[TensorRef, int] = {}
         self._operand: dict[tuple[TensorRef, str], int] = {}
@@ -69,7 +71,7 @@ class _Lowering:
     def emit(self, step: Fused) -> None:
         builder, tensor = self.builder, self.tensor
         if isinstance(step, StoreKV):
-            builder.store_kv(tensor[step.k], tensor[step.v], step.layer)
+            builder.store_kv(tensor[step.k], tensor[step.v], *self._kv_spec.place(step.layer))
             return
         out = builder.tensor(step.out.rows, 4 * step.out.width)
         match step:
@@ -86,7 +88,7 @@ class _Lowering:
             case Rope():
                 builder.rope(out, tensor[step.x], self._angles[step.rope], step.head_dim, step.rope.interleaved)
             case Attention():
-                builder.attention(out, tensor[step.q], step.layer, step.scale, step.window)
+                builder.attention(out, tensor[step.q], *self._kv_spec.place(step.layer), step.scale, *window_and_chunk(step.span))
             case Gated():
                 builder.gated(out, tensor[step.gate], tensor[step.up], step.activation)
             case Add():

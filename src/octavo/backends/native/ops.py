@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,7 +11,7 @@ from octavo.backends.native import _native
 from octavo.backends.native.tensors import matrix_of, memory_of
 from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import attention_factor, rope_frequencies
-from octavo.specs import RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, RopeSpec
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -41,11 +43,19 @@ class NativeOps:
         return out
 
     def store_kv(self, k: FloatArray, v: FloatArray, kv: KVCache, layer: int, batch: Batch) -> None:
-        self._device.store_kv(memory_of(kv), layer, k, v, batch.slot_mapping)
+        group, place = kv.spec.place(layer)
+        _, slots = batch.of_group(group, len(kv.spec.spans))
+        self._device.store_kv(memory_of(kv), place, k, v, slots)
 
-    def attention(self, q: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float, window: int | None = None) -> FloatArray:
+    def attention(
+        self, q: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float, span: AttentionSpan = FULL_ATTENTION
+    ) -> FloatArray:
         out = np.empty_like(q)
-        self._device.attention(memory_of(kv), layer, q, scale, window, *arrays_of(batch), out)
+        group, place = kv.spec.place(layer)
+        block_table, slots = batch.of_group(group, len(kv.spec.spans))
+        window, chunk = window_and_chunk(span)
+        of_group = replace(batch, block_table=np.ascontiguousarray(block_table), slot_mapping=slots)
+        self._device.attention(memory_of(kv), place, q, scale, window, chunk, *arrays_of(of_group), out)
         return out
 
     def gated(self, gate: FloatArray, up: FloatArray, activation: str) -> FloatArray:
@@ -75,6 +85,11 @@ class NativeOps:
         out = np.empty_like(q)
         self._device.whole_attention(q, k, v, scale, head_dim, *arrays_of(batch), out)
         return out
+
+
+def window_and_chunk(span: AttentionSpan) -> tuple[int | None, int | None]:
+    """Return the span as C++ takes it."""
+    return (span.size if span.kind == "sliding" else None), (span.size if span.kind == "chunked" else None)
 
 
 def arrays_of(batch: Batch) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray, npt.NDArray[np.int64], IntArray]:

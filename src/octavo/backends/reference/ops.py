@@ -15,7 +15,7 @@ import numpy.typing as npt
 from octavo.backends.reference.dequantize import from_bfloat16, to_bfloat16
 from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import cos_sin
-from octavo.specs import Format, KVSpec, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, KVSpec, RopeSpec
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -109,19 +109,25 @@ class ReferenceOps:
 
     def store_kv(self, k: FloatArray, v: FloatArray, kv: KVCache, layer: int, batch: Batch) -> None:
         cache = _own(kv)
-        cache.write(cache.k, layer, batch.slot_mapping, k)
-        cache.write(cache.v, layer, batch.slot_mapping, v)
+        group, place = kv.spec.place(layer)
+        _, slots = batch.of_group(group, len(kv.spec.spans))
+        cache.write(cache.k, place, slots, k)
+        cache.write(cache.v, place, slots, v)
 
-    def attention(self, q: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float, window: int | None = None) -> FloatArray:
+    def attention(
+        self, q: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float, span: AttentionSpan = FULL_ATTENTION
+    ) -> FloatArray:
         cache = _own(kv)
+        group, place = kv.spec.place(layer)
+        block_table, _ = batch.of_group(group, len(kv.spec.spans))
         heads = q.reshape(len(q), cache.spec.num_kv_heads, -1, cache.spec.head_dim)  # query heads grouped by KV head
         out = np.empty_like(heads)
         for row, length in enumerate(batch.context_len):
-            keys = cache.read(cache.k, layer, batch.block_table[row], length)
-            values = cache.read(cache.v, layer, batch.block_table[row], length)
+            keys = cache.read(cache.k, place, block_table[row], length)
+            values = cache.read(cache.v, place, block_table[row], length)
             for token in range(batch.query_start[row], batch.query_start[row + 1]):
                 position = batch.positions[token]
-                seen = slice(0 if window is None else max(0, position - window + 1), position + 1)
+                seen = slice(span.first_seen(int(position)), position + 1)
                 # [kv_heads, group, head_dim] x [kv_heads, head_dim, seen]
                 scores = np.matmul(heads[token], keys[seen].transpose(1, 2, 0)) * np.float32(scale)
                 weights = np.exp(scores - scores.max(axis=-1, keepdims=True))

@@ -7,7 +7,7 @@ import pytest
 
 from octavo.backends.reference.ops import ReferenceKVCache, ReferenceOps, ReferenceWeight
 from octavo.ops.interface import Batch
-from octavo.specs import Format, KVSpec, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, KVSpec, RopeSpec
 
 OPS = ReferenceOps()
 
@@ -68,17 +68,17 @@ def test_interleaved_rope_pairs_neighbours():
     assert out[2:].tolist() == pytest.approx([turned.real, turned.imag], rel=1e-5)
 
 
-@pytest.mark.parametrize("window", [None, 5])
-def test_attention_reads_the_blocks_of_its_row_in_their_order(window):
+@pytest.mark.parametrize("span", [FULL_ATTENTION, AttentionSpan("sliding", 5), AttentionSpan("chunked", 5)])
+def test_attention_reads_the_blocks_of_its_row_in_their_order(span):
     spec = KVSpec(1, num_kv_heads=2, head_dim=4, dtype="f32", block_size=16)
     kv = ReferenceKVCache(spec, 6)
     length = 37
     q, k, v = random(length, 16), random(length, 8, seed=1), random(length, 8, seed=2)
     batch = one_row(length, [4, 1, 5], 16)
     OPS.store_kv(k, v, kv, 0, batch)
-    out = OPS.attention(q, kv, 0, batch, 0.5, window)
+    out = OPS.attention(q, kv, 0, batch, 0.5, span)
     for position in (0, 4, 16, 36):
-        first = 0 if window is None else max(0, position - window + 1)
+        first = {"full": 0, "sliding": max(0, position - 4), "chunked": position - position % 5}[span.kind]
         for head in range(4):
             columns = slice(head // 2 * 4, head // 2 * 4 + 4)
             scores = k[first : position + 1, columns] @ q[position, head * 4 : head * 4 + 4] * 0.5
