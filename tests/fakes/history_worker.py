@@ -133,7 +133,7 @@ class HistoryWorker:
             if step.num_scores:
                 first = step.start + step.num_tokens - step.num_logits
                 scores = [
-                    TokenLogprobs(float(self.memory[self._slot(row, position)]), row.token_ids[position + 1], [], [])
+                    TokenLogprobs(float(self.memory[self._slot(row, 0, position)]), row.token_ids[position + 1], [], [])
                     for position in range(first, first + step.num_scores)
                 ]
                 scored.append(ScoredRow(request_id=step.request_id, logprobs=scores, is_nan=step.request_id in self.nan))

@@ -67,7 +67,7 @@ class Histories(RuleBasedStateMachine):
         self.endings = {}
         self.aborted = set()
 
-    def make_memory(self, data):
+    def make_memory(self, data, limits):
         """Make the worker and its KV manager, some with a tier beyond the pool."""
         num_blocks = data.draw(st.integers(9, 30), "blocks")
         spans = data.draw(SPANS, "spans")
@@ -77,7 +77,7 @@ class Histories(RuleBasedStateMachine):
         if tier_blocks := data.draw(st.sampled_from([0, 0, 3, 100]), "blocks of the tier"):
             mode = data.draw(st.sampled_from(["auto", "swap", "recompute"]), "preemption mode")
             tier = KVTier(HostBlocks(tier_blocks * 8 * BLOCK, 8 * BLOCK), self.worker.read_block, 8 * BLOCK, mode, InlineFutures)
-        groups = Groups(BLOCK, spans, 2 * self.limits.max_num_batched_tokens)  # two steps may be under way
+        groups = Groups(BLOCK, spans, 2 * limits.max_num_batched_tokens)  # two steps may be under way
         caching = data.draw(st.booleans(), "caching")
         self.kv = KVManager(num_blocks, BLOCK, groups=groups, enable_prefix_caching=caching, tier=tier)
 
@@ -137,7 +137,7 @@ class SchedulerMachine(Histories):
         self.begin()
         self.limits = limits
         self.depth = depth
-        self.make_memory(data)
+        self.make_memory(data, limits)
         self.scheduler = Scheduler(limits, self.kv)
         self.in_flight = deque()
 
@@ -254,7 +254,7 @@ class EngineMachine(Histories):
     @initialize(limits=limits(), executor=st.sampled_from([InlineExecutor, ThreadExecutor]), data=st.data())
     def start(self, limits, executor, data):
         self.begin()
-        self.make_memory(data)
+        self.make_memory(data, limits)
         self.core = EngineCore(Scheduler(limits, self.kv), executor(self.worker))
         self.sick = set()
 
