@@ -12,7 +12,7 @@ from rich.table import Table
 from octavo.cli.bars import bar_rows, stack
 from octavo.cli.plan_cost_view import print_costs, print_fleet
 from octavo.cli.tables import make_table, open_console, print_chart
-from octavo.planner.explain import Derivation
+from octavo.planner.derivation import Derivation
 from octavo.planner.fit import Fit
 from octavo.planner.plan import Plan
 from octavo.units import format_bytes

@@ -6,28 +6,26 @@ compares.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from octavo.planner.derivation import Derivation
+from octavo.planner.explain_contexts import derive_contexts
+from octavo.planner.explain_costs import derive_costs
 from octavo.planner.floors import decode_floor
 from octavo.planner.plan import Plan
-from octavo.planner.sizing import Deployment, is_uniform, utilization_of, widest_layer
+from octavo.planner.sizing import Deployment, batch_defaults, is_uniform, utilization_of, widest_layer
 from octavo.units import cdiv
 
 
-@dataclass(frozen=True)
-class Derivation:
-    """`name` = `formula` = `values` = `result` `unit`; `values` is the formula with numbers, arithmetic that anybody can check."""
-
-    name: str
-    formula: str
-    values: str
-    result: float
-    unit: str
-
-
 def derive(deployment: Deployment, plan: Plan) -> tuple[Derivation, ...]:
-    """Return the derivations in the order in which the numbers depend on each other."""
-    return (*_per_token(deployment), *_ledger(deployment, plan), *_capacity(deployment, plan), *_floor(deployment, plan), *_cost(plan))
+    """Return the derivations in the order in which the numbers depend on each other; no two have the same name."""
+    return (
+        *_per_token(deployment),
+        *_step_limits(deployment, plan),
+        *_ledger(deployment, plan),
+        *_capacity(deployment, plan),
+        *derive_contexts(deployment, plan),
+        *_floor(deployment, plan),
+        *derive_costs(plan),
+    )
 
 
 def _per_token(d: Deployment) -> list[Derivation]:
@@ -65,7 +63,35 @@ def _per_token(d: Deployment) -> list[Derivation]:
                     "B",
                 )
             )
-    return lines
+    values = " + ".join(repr(group.bytes_per_token(d.kv)) for group in d.rank.groups)
+    return [*lines, Derivation("bytes a token", "sum over the layers that keep it", values, d.rank.bytes_per_token(d.kv), "B")]
+
+
+def _step_limits(d: Deployment, plan: Plan) -> list[Derivation]:
+    s = plan.sizing
+    default_tokens, default_seqs = batch_defaults(d.device)
+    factor = 2 if d.throughput else 1
+    seqs = d.max_num_seqs or default_seqs * factor
+    return [
+        Derivation("tokens a step", "as given", str(s.max_num_batched_tokens), s.max_num_batched_tokens, "")
+        if d.max_num_batched_tokens is not None
+        else Derivation(
+            "tokens a step",
+            "min(default of the device, requests a step * length)",
+            f"min({default_tokens} * {factor}, {seqs} * {d.model_len})",
+            s.max_num_batched_tokens,
+            "",
+        ),
+        Derivation("requests a step", "as given", str(s.max_num_seqs), s.max_num_seqs, "")
+        if d.max_num_seqs is not None
+        else Derivation(
+            "requests a step",
+            "min(default of the device, tokens a step)",
+            f"min({default_seqs} * {factor}, {s.max_num_batched_tokens})",
+            s.max_num_seqs,
+            "",
+        ),
+    ]
 
 
 def _ledger(d: Deployment, plan: Plan) -> list[Derivation]:
@@ -78,7 +104,8 @@ def _ledger(d: Deployment, plan: Plan) -> list[Derivation]:
             f"ceil({s.total_bytes} * {utilization_of(d):g})",
             s.requested_bytes,
             "B",
-        )
+        ),
+        Derivation("left alone", "total - requested", f"{s.total_bytes} - {s.requested_bytes}", s.total_bytes - s.requested_bytes, "B"),
     ]
     if d.weight_bytes is None:
         terms = ((counts.linear, w.linear), (counts.experts, w.experts), (counts.embedding, w.embedding), (counts.head, w.head))
@@ -91,7 +118,13 @@ def _ledger(d: Deployment, plan: Plan) -> list[Derivation]:
         width, logits = f"(2 * {rank.hidden_size} + {widest_layer(rank)})", f"{s.max_num_seqs} * {rank.vocab_size} * 8"
         formula = "tokens a step * 2 * (2 hidden + widest) + sequences * vocabulary * 8"
         lines.append(Derivation("activations", formula, f"{s.max_num_batched_tokens} * 2 * {width} + {logits}", s.activation_bytes, "B"))
-    if d.kv_cache_memory_bytes is None:
+    else:
+        lines.append(Derivation("activations", "as given", str(s.activation_bytes), s.activation_bytes, "B"))
+    source = "as assumed for the device" if d.reserve_bytes is None else "as given"
+    lines.append(Derivation("reserve", source, str(s.reserve_bytes), s.reserve_bytes, "B"))
+    if d.kv_cache_memory_bytes:
+        lines.append(Derivation("available for KV", "as given", str(s.available_bytes), s.available_bytes, "B"))
+    else:
         values = f"{s.requested_bytes} - {s.weight_bytes} - {s.activation_bytes} - {s.reserve_bytes}"
         most = s.max_num_seqs * cdiv(d.model_len, d.block_size) + 1
         if d.device.kind == "cpu" and s.available_bytes < s.requested_bytes - s.weight_bytes - s.activation_bytes - s.reserve_bytes:
@@ -106,16 +139,16 @@ def _capacity(d: Deployment, plan: Plan) -> list[Derivation]:
     s = plan.sizing
     lines = [
         Derivation("bytes a block", "bytes a token * block size", f"{s.bytes_per_token!r} * {d.block_size}", s.bytes_per_block, "B"),
-        Derivation("blocks", "available // bytes a block", f"{s.available_bytes} // {s.bytes_per_block!r}", s.num_blocks, ""),
+        Derivation("blocks", "available // bytes a block", f"max(0, {s.available_bytes} // {s.bytes_per_block!r})", s.num_blocks, ""),
         Derivation(
-            "tokens", "available // bytes a token, times dp", f"{s.available_bytes} // {s.bytes_per_token!r} * {d.dp}", s.tokens, ""
+            "tokens", "available // bytes a token, times dp", f"max(0, {s.available_bytes} // {s.bytes_per_token!r}) * {d.dp}", s.tokens, ""
         ),
     ]
     if is_uniform(d.rank):
         need = cdiv(s.model_len, d.block_size)
         lines += [
             Derivation(
-                "longest context", "(blocks - 1) * block size", f"({s.num_blocks} - 1) * {d.block_size}", s.longest_context, "tokens"
+                "longest context", "(blocks - 1) * block size", f"max(0, {s.num_blocks} - 1) * {d.block_size}", s.longest_context, "tokens"
             ),
             Derivation("max concurrency", "blocks / ceil(length / block size)", f"{s.num_blocks} / {need}", s.max_concurrency, ""),
         ]
@@ -125,17 +158,51 @@ def _capacity(d: Deployment, plan: Plan) -> list[Derivation]:
             Derivation(
                 "max concurrency",
                 "available / bytes of one sequence of full length",
-                f"{s.available_bytes} / {one:.0f}",
+                f"max(0, {s.available_bytes} / {one:.0f})",
                 s.max_concurrency,
                 "",
             )
         )
+        lines.append(
+            Derivation(
+                "bytes of the longest context",
+                "most that is not more than available - bytes a block: sum of state + bytes a token * block size * blocks",
+                " + ".join(_kept(d, s.longest_context)),
+                d.rank.sequence_bytes(d.kv, s.longest_context, d.block_size),
+                "B",
+            )
+        )
+    lines.append(
+        Derivation(
+            "largest length",
+            "min(longest context, positions of the model)",
+            f"min({s.longest_context}, {d.shape.max_position})",
+            s.max_model_len,
+            "tokens",
+        )
+    )
+    lines.append(
+        Derivation(
+            "fit check",
+            "bytes of one request of full length <= available - bytes a block, the null block",
+            f"{d.rank.sequence_bytes(d.kv, d.model_len, d.block_size)!r} <= {s.available_bytes} - {s.bytes_per_block!r}",
+            s.fits,
+            "",
+        )
+    )
     lines.append(
         Derivation(
             "tokens in the log line", "int(max concurrency * length)", f"int({s.max_concurrency:.6f} * {s.model_len})", s.logged_tokens, ""
         )
     )
     return lines
+
+
+def _kept(d: Deployment, tokens: int) -> list[str]:
+    return [
+        f"{group.num_layers * group.state_bytes} + {group.bytes_per_token(d.kv)!r} * {d.block_size} * {group.blocks(tokens, d.block_size)}"
+        for group in d.rank.groups
+    ]
 
 
 def _floor(d: Deployment, plan: Plan) -> list[Derivation]:
@@ -169,37 +236,3 @@ def _floor(d: Deployment, plan: Plan) -> list[Derivation]:
         Derivation("tokens/s a sequence", "1 / step", f"1 / {step.step_s:.6g}", step.per_sequence, "tok/s"),
         Derivation("tokens/s in all", "dp * batch / step", f"{d.dp} * {batch} / {step.step_s:.6g}", step.aggregate, "tok/s"),
     ]
-
-
-def _cost(plan: Plan) -> list[Derivation]:
-    lines = []
-    for row in plan.costs:
-        c = row.cost
-        lines += [
-            Derivation(
-                f"device seconds a request, {c.workload}",
-                "prefill + output * step / batch",
-                f"{c.prefill_s:.6g} + {c.device_s - c.prefill_s:.6g}",
-                c.device_s,
-                "s",
-            ),
-            Derivation(
-                f"$ a million output tokens, {c.workload}",
-                "$ an hour / 3600 / output tokens/s * 10^6",
-                f"{c.usd_per_hour:g} / 3600 / {c.output_tokens_per_s:.6g} * 1e6",
-                c.usd_per_million_output,
-                "$",
-            ),
-            Derivation("idle month", "$ an hour * 24 * 30", f"{c.usd_per_hour:g} * 720", c.idle_usd_per_month, "$"),
-        ]
-        lines += [
-            Derivation(
-                f"break-even against {other.api}, {c.workload}",
-                "own $ / API $ for a million output tokens",
-                f"{other.own_usd_per_million_output:.6g} / {other.api_usd_per_million_output:.6g}",
-                other.break_even,
-                "",
-            )
-            for other in row.against
-        ]
-    return lines

@@ -120,7 +120,7 @@ OPERATORS = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
 }
-FUNCTIONS = {"ceil": math.ceil, "max": max, "int": int}
+FUNCTIONS = {"ceil": math.ceil, "max": max, "min": min, "int": int}
 
 
 def compute(text):
@@ -131,6 +131,10 @@ def compute(text):
             return node.value
         if isinstance(node, ast.BinOp):
             return OPERATORS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.UnaryOp):
+            return -value(node.operand)
+        if isinstance(node, ast.Compare):
+            return value(node.left) <= value(node.comparators[0])
         return FUNCTIONS[node.func.id](*map(value, node.args))
 
     return value(ast.parse(text, mode="eval").body)
@@ -145,11 +149,14 @@ def compute(text):
         deployment("deepseek-v3.2", "H200-141G", weights="fp8", kv="fp8_ds_mla", tp=8),
         deployment("smollm2-135m", "EPYC-9654", weights="q4_1", kv="int8_per_token_head"),
         deployment(weight_bytes=65_600_000_000, activation_bytes=0, reserve_bytes=0),
+        deployment("llama-3.1-70b", throughput=True),
+        deployment("gpt-oss-20b", kv_cache_memory_bytes=1 << 30, max_num_seqs=64, max_num_batched_tokens=4096),
     ],
     ids=lambda where: f"{where.shape.name}-{where.device.name}",
 )
 def test_every_derivation_computes_to_its_result(where):
-    lines = derive(where, whole_plan(where))
-    assert len(lines) > 15
+    lines = derive(where, make_plan(where, usd_per_hour=3.49, workloads=workloads(), apis=api_rates(), utilization=0.3))
+    assert len(lines) > 30
+    assert len({line.name for line in lines}) == len(lines)
     for line in lines:
         assert compute(line.values) == pytest.approx(line.result, rel=2e-3), line
