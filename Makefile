@@ -7,12 +7,13 @@ MODEL  ?= smollm2-135m-instruct
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/include/octavo/*.h csrc/kernels/*)
 
-.PHONY: help serve install test lint unit native test-arm sanitize test-reference test-slow bench clean
+.PHONY: help serve install test lint unit native test-arm sanitize test-reference test-browser test-slow bench clean
 
 help:
 	@echo 'make serve           install, pull $(MODEL), serve it on http://127.0.0.1:8000'
 	@echo 'make test            lint, types, native tests, unit, property, API and end-to-end tests (no PyTorch)'
 	@echo 'make test-reference  compare with Hugging Face transformers (installs PyTorch)'
+	@echo 'make test-browser    the planner page in a headless Chromium (apt-get install chromium)'
 	@echo 'make test-slow       long sweeps'
 	@echo 'make test-arm        native tests for AArch64, cross-compiled and run under QEMU (Debian: g++-aarch64-linux-gnu qemu-user-static)'
 	@echo 'make sanitize        native tests under ASan and UBSan'
@@ -51,7 +52,7 @@ lint: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/octavo pull $(MODEL)
-	$(BIN)/pytest -m 'not reference and not slow'
+	$(BIN)/pytest -m 'not reference and not slow and not browser'
 
 native: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet cmake ninja
@@ -76,6 +77,10 @@ sanitize: $(VENV)/.dev
 test-reference: $(VENV)/.reference
 	$(BIN)/octavo pull $(MODEL)
 	$(BIN)/pytest -m reference
+
+test-browser: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/pytest -m browser
 
 test-slow: $(VENV)/.dev
 	$(BIN)/octavo pull $(MODEL)

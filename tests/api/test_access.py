@@ -9,7 +9,8 @@ from octavo.errors import ConfigError
 from octavo.kv.block_files import KVDirectory
 from octavo.server.app import create_app
 from octavo.server.auth import KeyRing, check_exposure
-from octavo.server.routes import ENDPOINTS, build_routes
+from octavo.server.plan.endpoints import PLAN_ENDPOINTS
+from octavo.server.routes import ENDPOINTS, build_routes, served
 from tests.api.asgi_client import Client, until
 from tests.api.calls import CHAT, assert_openai_error, call, make_app, post
 from tests.api.fake_encoder import FakeEncoder
@@ -24,7 +25,8 @@ ENCODER_BODIES = {
     **dict.fromkeys(("/score", "/v1/score"), SCORE),
     **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank"), RERANK),
 }
-OPEN = {"/health", "/livez", "/readyz", "/ping"}
+PROBES = {"/health", "/livez", "/readyz", "/ping"}
+PAGE = {endpoint.path for endpoint in PLAN_ENDPOINTS if endpoint.path != "/ui/plan/api"}  # the same bytes on every server
 BODIES = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": {"model": "tiny", "prompt": "hi"},
@@ -34,6 +36,7 @@ BODIES = {
     "/v1/responses": {"model": "tiny", "input": "hi"},
     "/v1/messages": CHAT,
     "/v1/messages/count_tokens": {"model": "tiny", "messages": CHAT["messages"]},
+    "/ui/plan/api": {},
 } | ENCODER_BODIES
 ALL_ON = {endpoint.switch: True for endpoint in ENDPOINTS if endpoint.switch}
 
@@ -60,10 +63,12 @@ def app():
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 @pytest.mark.parametrize("headers", WRONG.values(), ids=WRONG.keys())
-def test_without_a_right_key_only_probes_answer(app, endpoint, headers):
+def test_without_a_right_key_only_probes_and_the_page_answer(app, endpoint, headers):
     response = ask(app, endpoint, headers)
-    if endpoint.path in OPEN:
+    if endpoint.path in PROBES:
         assert (response.status_code, response.content) == (200, b"")
+    elif endpoint.path in PAGE:
+        assert response.status_code == 200
     else:
         assert response.status_code == 401
         assert response.headers["www-authenticate"] == "Bearer"
@@ -88,8 +93,8 @@ def test_a_server_on_loopback_answers_to_further_names_that_it_was_told():
 
 
 def test_the_application_has_no_route_but_those_of_the_table():
-    assert [route.path for route in build_routes(ServerConfig(**ALL_ON))] == [endpoint.path for endpoint in ENDPOINTS]
-    assert {endpoint.path for endpoint in ENDPOINTS if endpoint.access == "open"} == OPEN
+    assert [route.path for route in build_routes(served(ServerConfig(**ALL_ON)))] == [endpoint.path for endpoint in ENDPOINTS]
+    assert {endpoint.path for endpoint in ENDPOINTS if endpoint.access == "open"} == PROBES | PAGE
 
 
 def test_a_key_in_the_url_is_no_key(app):

@@ -19,7 +19,7 @@ from octavo.planner import catalogue
 from octavo.planner.efficiency import measured_efficiency
 from octavo.planner.explain import derive
 from octavo.planner.fit import find_fits, parse_load
-from octavo.planner.formats import kv_format, weight_format
+from octavo.planner.formats import default_kv, kv_format, weight_format
 from octavo.planner.number_shape import shape_from_numbers
 from octavo.planner.plan import Plan, Speculation, Traffic, make_plan
 from octavo.planner.sizing import Deployment
@@ -34,6 +34,10 @@ _SLO = re.compile(r"(ttft|itl)=(\d+(?:\.\d+)?)(ms|s)")
 
 def plan_main(argv: Sequence[str]) -> int:
     args = plan_parser().parse(argv)
+    if args.web:
+        return _serve_page(args)
+    if args.port is not None or args.open:
+        raise ConfigError("--port and --open are of the page: give --web too")
     if args.list:
         return _list()
     model = _model(args)
@@ -73,6 +77,13 @@ def _model(args: argparse.Namespace) -> PlannedModel:
     return PlannedModel(shape, weight_format(args.weights or "bf16"), None)
 
 
+def _serve_page(args: argparse.Namespace) -> int:
+    from octavo.cli.plan_web import serve_plan_page
+
+    model = _model(args) if args.model is not None or args.layers is not None else None
+    return serve_plan_page(args, model, None if args.device is None else _device(args.device))
+
+
 def _device(name: str | None) -> Device:
     if name is None or name.lower() in _THIS:
         from octavo.bench.machine import measure_machine
@@ -92,7 +103,7 @@ def _deployment(args: argparse.Namespace, model: PlannedModel, device: Device, l
         shape=model.shape,
         device=device,
         weights=model.weights,
-        kv=kv_format(("f16" if device.kind == "cpu" else "bf16") if kv == "auto" else kv),
+        kv=default_kv(device.kind) if kv == "auto" else kv_format(kv),
         tp=args.tensor_parallel_size,
         pp=args.pipeline_parallel_size,
         dp=args.data_parallel_size,

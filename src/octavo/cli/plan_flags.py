@@ -73,6 +73,9 @@ def plan_parser() -> FlagParser:
     out.add_argument("--fit", metavar="LOAD", help="search devices, counts and formats that hold a load: '34 x 10k + 2 x 128K'")
     out.add_argument("--explain", action="store_true", help="each number with its formula and the values put in")
     out.add_argument("--chart", action="store_true", help="charts between the tables")
+    out.add_argument("--web", action="store_true", help="serve the planner as a page on loopback, beginning with these flags")
+    out.add_argument("--port", type=whole, metavar="N", help="port of --web; 0: any free one [8010]")
+    out.add_argument("--open", action="store_true", help="open the page of --web in the browser")
     out.add_argument("--json", action="store_true", help="everything as JSON")
     out.add_argument("--csv", type=flag_type(_table), metavar="TABLE", help="one table as CSV: " + ", ".join(TABLES))
     return parser

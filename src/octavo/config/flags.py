@@ -360,7 +360,7 @@ FLAGS: tuple[Flag, ...] = (
         "enable-admin-endpoints",
         "server.enable_admin_endpoints",
         "Access",
-        "serve GET /server_info and POST /reset_prefix_cache to whoever has a key",
+        "serve GET /server_info, POST /reset_prefix_cache and the planner at /ui/plan to whoever has a key",
         switch=True,
     ),
     Flag(

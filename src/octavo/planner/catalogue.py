@@ -142,6 +142,11 @@ def machine_rates() -> tuple[MachineRate, ...]:
     return _rates().machine
 
 
+def usd_per_hour(device: str) -> float | None:
+    """Return the price of the device of that name, None where rates.toml has none."""
+    return next((rate.usd_per_hour for rate in machine_rates() if rate.device == device), None)
+
+
 def api_rates() -> tuple[ApiRate, ...]:
     return _rates().api
 

@@ -7,7 +7,7 @@ compares.
 from __future__ import annotations
 
 from octavo.planner.derivation import Derivation
-from octavo.planner.explain_contexts import derive_contexts
+from octavo.planner.explain_contexts import derive_contexts, derive_formats
 from octavo.planner.explain_costs import derive_costs
 from octavo.planner.floors import decode_floor
 from octavo.planner.plan import Plan
@@ -23,6 +23,7 @@ def derive(deployment: Deployment, plan: Plan) -> tuple[Derivation, ...]:
         *_ledger(deployment, plan),
         *_capacity(deployment, plan),
         *derive_contexts(deployment, plan),
+        *derive_formats(deployment, plan),
         *_floor(deployment, plan),
         *derive_costs(plan),
     )
@@ -98,6 +99,7 @@ def _ledger(d: Deployment, plan: Plan) -> list[Derivation]:
     s, rank, w = plan.sizing, d.rank, d.weights
     counts = rank.counts
     lines = [
+        Derivation("total", "memory of the device", str(s.total_bytes), s.total_bytes, "B"),
         Derivation(
             "requested",
             "ceil(total * utilization)",

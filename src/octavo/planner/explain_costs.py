@@ -37,7 +37,7 @@ def _own(cost: ServingCost, utilization: float | None) -> Iterable[Derivation]:
     )
     if utilization is not None:
         yield Derivation(
-            f"$ a million output tokens at utilization {utilization:g}, {cost.workload}",
+            f"$ a million output tokens at the given utilization, {cost.workload}",
             "$ at full utilization / utilization",
             f"{cost.usd_per_million_output:.6g} / {utilization!r}",
             cost.usd_per_million_output / utilization,

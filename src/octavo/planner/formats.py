@@ -116,6 +116,11 @@ def kv_choices(kind: str) -> tuple[KVFormat, ...]:
     return tuple(KV_FORMATS[name] for name in _KV_CHOICES[kind])
 
 
+def default_kv(kind: str) -> KVFormat:
+    """Return the format of KV memory where nobody asks for another."""
+    return kv_choices(kind)[0]
+
+
 def kv_format(name: str) -> KVFormat:
     return _find(name, KV_FORMATS, _KV_ALIASES, "KV format")
 

@@ -11,6 +11,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -24,6 +25,7 @@ from octavo.config.schema import ServerConfig
 from octavo.errors import OctavoError
 from octavo.server.auth import check_origin
 from octavo.server.disconnect import ClientDisconnected
+from octavo.server.endpoint import Endpoint
 from octavo.server.errors import error_response, internal_error, method_not_allowed, unknown_url
 from octavo.server.routes import build_routes, served
 from octavo.server.state import Engine, ServerState
@@ -37,15 +39,17 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 SAFETY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
-def create_app(engine: Engine | None, config: ServerConfig) -> Starlette:
-    """Return the application. With no engine it answers 503 model_loading until `app.state.server.attach(engine)`."""
+def create_app(engine: Engine | None, config: ServerConfig, endpoints: Sequence[Endpoint] | None = None) -> Starlette:
+    """Return the application of `endpoints`, by default all that `config` has. With no engine those that need one answer 503
+    model_loading until `app.state.server.attach(engine)`."""
+    chosen = served(config) if endpoints is None else endpoints
     state = ServerState(config)
     if engine is not None:
         state.attach(engine)
-    app = Starlette(routes=build_routes(config), exception_handlers={HTTPException: _http_exception, OctavoError: _octavo_error})
+    app = Starlette(routes=build_routes(chosen), exception_handlers={HTTPException: _http_exception, OctavoError: _octavo_error})
     app.router.redirect_slashes = False
     app.state.server = state
-    app.state.endpoints = served(config)
+    app.state.endpoints = chosen
     if config.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

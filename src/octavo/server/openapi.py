@@ -103,7 +103,8 @@ def page(endpoints: Sequence[Endpoint]) -> str:
         + "</table>"
         for body in bodies
     )
+    plan = '<p><a href="ui/plan">The planner</a>: size a model on paper.</p>' if any(e.path == "/ui/plan" for e in endpoints) else ""
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Octavo {__version__}</title><style>{_STYLE}</style>'
-        f"<h1>Octavo {__version__}</h1><table>{rows}</table>{fields}</html>"
+        f"<h1>Octavo {__version__}</h1>{plan}<table>{rows}</table>{fields}</html>"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,6 +21,7 @@ from octavo.server.openai.invocations import invoke
 from octavo.server.openai.models import list_models, retrieve_model
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeChatRequest, TokenizeTextRequest
 from octavo.server.openapi import describe_page, describe_schema
+from octavo.server.plan.endpoints import PLAN_ENDPOINTS
 from octavo.server.pooling.schemas import ClassifyRequest, EmbeddingRequest, PoolingRequest, RerankRequest, ScoreRequest
 from octavo.server.pooling.scores import rerank, score
 from octavo.server.pooling.vectors import classify, create_embedding, pool
@@ -64,6 +67,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("/metrics", "GET", "key", status.metrics, "Metrics as Prometheus reads them"),
     Endpoint("/server_info", "GET", "key", status.server_info, "Settings and sizes", switch="enable_admin_endpoints"),
     Endpoint("/reset_prefix_cache", "POST", "key", status.reset_prefix_cache, "Forget cached prefixes", switch="enable_admin_endpoints"),
+    *PLAN_ENDPOINTS,
     Endpoint("/openapi.json", "GET", "key", describe_schema, "This list, for machines"),
     Endpoint("/docs", "GET", "key", describe_page, "This list, for people"),
 )
@@ -74,8 +78,8 @@ def served(config: ServerConfig) -> list[Endpoint]:
     return [endpoint for endpoint in ENDPOINTS if endpoint.switch is None or getattr(config, endpoint.switch)]
 
 
-def build_routes(config: ServerConfig) -> list[Route]:
-    return [Route(endpoint.path, _guarded(endpoint), methods=[endpoint.method]) for endpoint in served(config)]
+def build_routes(endpoints: Iterable[Endpoint]) -> list[Route]:
+    return [Route(endpoint.path, _guarded(endpoint), methods=[endpoint.method]) for endpoint in endpoints]
 
 
 def _guarded(endpoint: Endpoint) -> Handler:

@@ -12,8 +12,12 @@ import pytest
 from tests.unit.loaders.model_files import GGML_F32, gguf_bytes
 
 from octavo.cli.main import main
-from octavo.planner.catalogue import find_model_entry
+from octavo.cli.plan_flags import plan_parser
+from octavo.cli.plan_model import find_planned_model
+from octavo.cli.plan_web import setting_of
+from octavo.planner.catalogue import find_device, find_model_entry
 from octavo.planner.plan import Plan
+from octavo.server.listener import open_listener
 
 DOCS = Path(__file__).parents[3] / "docs" / "plan.md"
 H100 = ["--device", "H100-80G"]
@@ -183,3 +187,40 @@ def test_this_machine_is_measured(capsys):
     text = answer(capsys, "smollm2-1.7b")
     assert "this machine" in text
     assert "measured now" in text
+
+
+def setting(*argv):
+    args = plan_parser().parse([*argv, "--web"])
+    model = find_planned_model(args.model, args.weights) if args.model else None
+    return setting_of(args, model, find_device(args.device) if args.device else None)
+
+
+def test_the_page_begins_with_what_the_command_line_said():
+    assert setting() == {}
+    assert setting("qwen3-32b", *H100) == {}  # what it begins with anyway
+    assert setting("gpt-oss-20b", "--device", "l4", "-tp", "2", "--workload", "batch", "--conversation", "4K") == {
+        "model": "gpt-oss-20b",
+        "device": "L4-24G",
+        "tensor_parallel_size": 2,
+        "workload": "batch",
+        "conversation": 4096,
+    }
+
+
+@pytest.mark.parametrize("flag", [["--json"], ["--fit", "1 x 1k"], ["--chart"], ["--arrivals", "1"]])
+def test_what_the_page_does_not_answer_is_refused_with_it(capsys, flag):
+    assert main(["plan", "--web", *flag]) == 2
+    assert f"{flag[0]} and --web do not go together" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", [["--port", "1"], ["--open"]])
+def test_flags_of_the_page_are_refused_without_it(capsys, flag):
+    assert main(["plan", "qwen3-32b", *H100, *flag]) == 2
+    assert "give --web too" in capsys.readouterr().err
+
+
+def test_a_taken_port_is_told(capsys):
+    with open_listener("127.0.0.1", 0) as taken:
+        taken.listen()
+        assert main(["plan", "--web", "--port", str(taken.getsockname()[1])]) == 3
+    assert "another program listens there" in capsys.readouterr().err
