@@ -7,7 +7,9 @@ from html import escape
 from typing import Any
 
 from octavo.bench import svg
+from octavo.bench.report import STYLE
 
+CAPTION = "● no other has more tok/s without more ms a token"
 THROUGHPUT, LATENCY = "output_throughput", "median_tpot_ms"
 COLUMNS = {
     "output_throughput": "tok/s",
@@ -36,7 +38,7 @@ def sweep_table(names: Sequence[str], results: Sequence[Mapping[str, Any]], fron
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*names, *COLUMNS.values(), "●", caption="● no other has more tok/s without more ms a token")
+    table = Table(*names, *COLUMNS.values(), "●", caption=CAPTION)
     for index, result in enumerate(results):
         figures = ["-" if result.get(name) is None else f"{result[name]:,.1f}" for name in COLUMNS]
         table.add_row(*(str(result[name]) for name in names), *figures, "●" if index in front else "")
@@ -46,18 +48,27 @@ def sweep_table(names: Sequence[str], results: Sequence[Mapping[str, Any]], fron
 def sweep_page(names: Sequence[str], results: Sequence[Mapping[str, Any]]) -> str:
     """Return an HTML page with the Pareto chart and the table, whole in itself."""
     front = pareto_front(results)
-    points = sorted((float(result[LATENCY]), float(result[THROUGHPUT])) for result in results if result.get(LATENCY) is not None)
+    others = sorted(
+        (float(result[LATENCY]), float(result[THROUGHPUT]))
+        for index, result in enumerate(results)
+        if result.get(LATENCY) is not None and index not in front
+    )
     best = [(float(results[index][LATENCY]), float(results[index][THROUGHPUT])) for index in front]
-    chart = svg.line_chart("Throughput against time per token", "ms per token (median)", "output tok/s", {"all": points, "Pareto": best})
+    chart = svg.line_chart(
+        "Throughput against time per token", "ms per token (median)", "output tok/s", {"beaten": others, "not beaten": best}, ("beaten",)
+    )
     head = "".join(f"<th>{escape(text)}</th>" for text in (*names, *COLUMNS.values()))
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(_cell(result.get(name)))}</td>" for name in (*names, *COLUMNS)) + "</tr>" for result in results
+        "<tr>"
+        + "".join(f"<td>{escape(_cell(result.get(name)))}</td>" for name in (*names, *COLUMNS))
+        + f"<td>{'●' if index in front else ''}</td></tr>"
+        for index, result in enumerate(results)
     )
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Sweep</title>"
-        "<style>:root{color-scheme:light dark}body{font:14px system-ui,sans-serif;max-width:900px;margin:2rem auto}"
-        "td,th{padding:.2rem .8rem .2rem 0;text-align:right}</style>"
-        f"<h1>Sweep over {escape(', '.join(names))}</h1>{chart}<table><tr>{head}</tr>{rows}</table></html>\n"
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}body{{max-width:900px}}</style>'
+        f"<h1>Sweep over {escape(', '.join(names))}</h1>{chart}"
+        f"<div><table><tr>{head}<th>●</th></tr>{rows}</table></div><p>{CAPTION}</p></html>\n"
     )
 
 

@@ -30,14 +30,19 @@ LINES = (
 )
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 56
+STYLE = (
+    ":root{color-scheme:light dark}body{font:14px/1.5 system-ui,sans-serif;max-width:1360px;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse}td,th{padding:.2rem .8rem .2rem 0;text-align:right;font-variant-numeric:tabular-nums}"
+    "td:first-child,th:first-child{text-align:left}div{display:flex;flex-wrap:wrap;gap:1.5rem 4rem;align-items:start;overflow-x:auto}"
+    "main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:1rem}svg{width:100%}"
+)
 
 
 def block(result: Mapping[str, Any], shown: Sequence[str], run: Run) -> str:
     """Return the printed result; `shown` are names of TIMES."""
     lines = [f"{' Serving Benchmark Result ':=^{WIDTH}}"]
     lines += [f"{label + ':':<42}{form.format(result[name]):>14}" for label, name, form in LINES if result.get(name) is not None]
-    kinds = [kind for kind in ("mean", "median") if f"{kind}_ttft_ms" in result]
-    kinds += [name.removesuffix("_ttft_ms") for name in result if name.startswith("p") and name.endswith("_ttft_ms")]
+    kinds = _kinds(result)
     for name in shown:
         lines.append(f"{TIMES[name]:-^{WIDTH}}")
         for kind in kinds:
@@ -64,7 +69,7 @@ def page(title: str, result: Mapping[str, Any], run: Run) -> str:
     whole = [record for record in run.records if record.is_whole]
     times = times_ms(whole)
     charts = [
-        svg.span_chart("Requests: until the first token, then until the last", "seconds", "request", [_phases(record) for record in whole]),
+        svg.span_chart("Requests", "seconds", "request", [_phases(record) for record in whole], ("first token", "further tokens")),
         svg.line_chart("Output tokens in each second", "seconds", "tokens", {"": list(enumerate(map(float, tokens_per_second(whole))))}),
         svg.histogram("Time to first token", "ms", times["ttft"]),
         svg.line_chart("Share of requests and gaps below a time", "ms", "%", {name: _shares(times[name]) for name in ("ttft", "itl")}),
@@ -74,16 +79,30 @@ def page(title: str, result: Mapping[str, Any], run: Run) -> str:
         for label, name, form in LINES
         if result.get(name) is not None
     )
+    kinds = _kinds(result)
+    table = "".join(f"<th>{escape(kind)}</th>" for kind in ("ms", *kinds))
+    for name, label in TIMES.items():
+        cells = (result.get(f"{kind}_{name}_ms") for kind in kinds)
+        table += f"<tr><td>{label}</td>{''.join(f'<td>{_ms(cell)}</td>' for cell in cells)}</tr>"
     errors = sorted({record.answer.error for record in run.records if record.answer.error})
     failures = "".join(f"<li>{escape(error)}</li>" for error in errors[:20])
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title>"
-        "<style>:root{color-scheme:light dark}body{font:14px system-ui,sans-serif;max-width:1360px;margin:2rem auto;padding:0 1rem}"
-        "table{border-collapse:collapse}td{padding:.2rem .8rem .2rem 0}td+td{text-align:right;font-variant-numeric:tabular-nums}"
-        "main{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1rem}svg{width:100%}</style>"
-        f"<h1>{escape(title)}</h1><table>{rows}</table>{f'<h2>Failures</h2><ul>{failures}</ul>' if failures else ''}"
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
+        f"<h1>{escape(title)}</h1><div><table>{rows}</table><table>{table}</table></div>"
+        f"{f'<h2>Failures</h2><ul>{failures}</ul>' if failures else ''}"
         f"<p>At most {max(concurrency(run.records), default=0)} requests were in flight at once.</p><main>{''.join(charts)}</main></html>\n"
     )
+
+
+def _kinds(result: Mapping[str, Any]) -> list[str]:
+    """Return which summaries of a time the result has: mean, median, and its percentiles."""
+    kinds = [kind for kind in ("mean", "median") if f"{kind}_ttft_ms" in result]
+    return kinds + [name.removesuffix("_ttft_ms") for name in result if name.startswith("p") and name.endswith("_ttft_ms")]
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
 
 
 def _phases(record: Record) -> list[tuple[float, float]]:

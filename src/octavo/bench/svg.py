@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import floor, log10
 
-WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 60, 14, 30, 38
-COLOURS = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2")
+WIDTH, HEIGHT = 640, 270
+LEFT, RIGHT, TOP, BOTTOM = 60, 14, 46, 38
+COLOURS = ("#3b82f6", "#d97706", "#059669", "#dc2626", "#8b5cf6", "#0891b2")  # 3 to 1 or more with white and with black paper
+LETTER = 6.5  # mean width of one in the legend
 
 Point = tuple[float, float]
 
@@ -28,19 +29,19 @@ class Axes:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / (self.y_max or 1)
 
 
-def line_chart(title: str, x_label: str, y_label: str, lines: dict[str, Sequence[Point]]) -> str:
-    """Return a chart of one polyline for each name; the names are its legend when there are several."""
+def line_chart(title: str, x_label: str, y_label: str, lines: dict[str, Sequence[Point]], scattered: Collection[str] = ()) -> str:
+    """Return a chart of one polyline for each name, of dots alone for those of `scattered`; several names make a legend."""
     points = [point for line in lines.values() for point in line]
     axes = Axes(max((x for x, _ in points), default=0), max((y for _, y in points), default=0))
     marks = []
     for index, (name, line) in enumerate(lines.items()):
         colour = COLOURS[index % len(COLOURS)]
-        path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in line)
-        marks.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-        marks += [f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="2.5" fill="{colour}"/>' for x, y in line if len(line) <= 24]
-        if len(lines) > 1:
-            marks.append(f'<text x="{LEFT + 8}" y="{TOP + 12 + 14 * index}" fill="{colour}">{escape(name)}</text>')
-    return _chart(title, x_label, y_label, axes, marks)
+        if name not in scattered:
+            path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in line)
+            marks.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        if name in scattered or len(line) <= 24:
+            marks += [f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="3" fill="{colour}"/>' for x, y in line]
+    return _chart(title, x_label, y_label, axes, marks, list(lines) if len(lines) > 1 else [])
 
 
 def histogram(title: str, x_label: str, values: Sequence[float], num_bins: int = 40) -> str:
@@ -59,8 +60,8 @@ def histogram(title: str, x_label: str, values: Sequence[float], num_bins: int =
     return _chart(title, x_label, "count", axes, marks)
 
 
-def span_chart(title: str, x_label: str, y_label: str, rows: Sequence[Sequence[tuple[float, float]]]) -> str:
-    """Return a chart with one row of consecutive (from, to) spans for each item: a timeline of requests and their phases."""
+def span_chart(title: str, x_label: str, y_label: str, rows: Sequence[Sequence[tuple[float, float]]], phases: Sequence[str] = ()) -> str:
+    """Return a chart with one row of consecutive (from, to) spans for each item: a timeline of requests and their `phases`."""
     axes = Axes(max((end for row in rows for _, end in row), default=0), len(rows))
     height = max(1.0, (HEIGHT - TOP - BOTTOM) / max(1, len(rows)) - 0.6)
     marks = [
@@ -69,10 +70,10 @@ def span_chart(title: str, x_label: str, y_label: str, rows: Sequence[Sequence[t
         for index, row in enumerate(rows)
         for phase, (begin, end) in enumerate(row)
     ]
-    return _chart(title, x_label, y_label, axes, marks)
+    return _chart(title, x_label, y_label, axes, marks, phases)
 
 
-def _chart(title: str, x_label: str, y_label: str, axes: Axes, marks: Sequence[str]) -> str:
+def _chart(title: str, x_label: str, y_label: str, axes: Axes, marks: Sequence[str], names: Sequence[str] = ()) -> str:
     return "".join(
         (
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg" '
@@ -81,11 +82,24 @@ def _chart(title: str, x_label: str, y_label: str, axes: Axes, marks: Sequence[s
             *_ticks(axes.x_max, lambda value: (axes.x(value), HEIGHT - BOTTOM + 15, axes.x(value), TOP, "middle"), axes.y(0)),
             *_ticks(axes.y_max, lambda value: (LEFT - 6, axes.y(value) + 4, WIDTH - RIGHT, axes.y(value), "end"), None),
             *marks,
+            *_legend(names),
             f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle" fill="currentColor">{escape(x_label)}</text>',
-            f'<text x="{LEFT}" y="{TOP - 1}" font-size="10" fill="currentColor" opacity="0.7">{escape(y_label)}</text>',
+            f'<text x="{LEFT}" y="{TOP - 7}" fill="currentColor" opacity="0.7">{escape(y_label)}</text>',
             "</svg>",
         )
     )
+
+
+def _legend(names: Sequence[str]) -> list[str]:
+    """Return the names in their colours, in one line above the right end of the plot."""
+    marks = []
+    end = float(WIDTH - RIGHT)
+    for index, name in reversed(list(enumerate(names))):
+        begin = end - LETTER * len(name)
+        marks.append(f'<text x="{begin:.1f}" y="{TOP - 7}" fill="currentColor">{escape(name)}</text>')
+        marks.append(f'<rect x="{begin - 13:.1f}" y="{TOP - 16}" width="9" height="9" rx="1.5" fill="{COLOURS[index % len(COLOURS)]}"/>')
+        end = begin - 26
+    return marks
 
 
 def _ticks(top: float, place: Callable[[float], tuple[float, float, float, float, str]], foot: float | None) -> list[str]:

@@ -26,6 +26,11 @@ async function ask(body) {
   }
 }
 
+function tell(error) {
+  $("error").textContent = error.message;
+  $("error").hidden = false;
+}
+
 function askForKey() {
   const dialog = $("key");
   dialog.showModal();
@@ -58,8 +63,7 @@ async function refresh() {
       $("error").hidden = true;
       show();
     } catch (error) {
-      $("error").textContent = error.message;
-      $("error").hidden = false;
+      tell(error);
     }
   }
   $("plan").ariaBusy = "false";
@@ -307,6 +311,10 @@ new ResizeObserver(() => {
   width = $("plan").clientWidth;
 }).observe($("plan"));
 
-choices = await ask(null);
-fillChoices();
-load();
+try {
+  choices = await ask(null);
+  fillChoices();
+  load();
+} catch (error) {
+  tell(error);
+}

@@ -21,7 +21,7 @@ from octavo.bench.datasets import (
 )
 from octavo.bench.figures import concurrency, figures, tokens_per_second
 from octavo.bench.http_stream import Answer
-from octavo.bench.pareto import pareto_front
+from octavo.bench.pareto import pareto_front, sweep_page
 from octavo.bench.report import block, page, sparkline
 from octavo.bench.serving import Record, Run
 from octavo.errors import ConfigError
@@ -156,6 +156,32 @@ def test_the_page_is_whole_in_itself_and_escapes_what_servers_say():
     assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
     for chart in html.split("<svg")[1:]:
         ElementTree.fromstring("<svg" + chart.split("</svg>")[0] + "</svg>")
+
+
+def test_the_page_has_the_times_that_the_terminal_has():
+    run = Run([record(0, 0.25, [0.1, 0.1])], 1.0)
+    html = page("a", figures(run, {}), run)
+    assert "<td>Time to First Token</td><td>250.0</td>" in html
+    assert "<th>p99</th>" in html
+
+
+def test_a_legend_stands_above_the_plot_and_inside_the_chart():
+    chart = ElementTree.fromstring(svg.line_chart("t", "x", "y", {"first": [(0, 1)], "second of them": [(1, 1)]}))
+    names = {element.text: element for element in chart.iter() if element.tag.endswith("text")}
+    first, second = names["first"], names["second of them"]
+    assert float(first.get("y")) == float(second.get("y")) < svg.TOP
+    assert svg.LEFT < float(first.get("x")) < float(second.get("x")) < svg.WIDTH - svg.RIGHT
+
+
+def test_what_is_beaten_in_a_sweep_is_a_dot_and_no_line():
+    results = [
+        {"c": c, "output_throughput": tokens, "median_tpot_ms": ms} for c, tokens, ms in ((1, 10.0, 5.0), (2, 8.0, 6.0), (4, 20.0, 9.0))
+    ]
+    html = sweep_page(["c"], results)
+    chart = ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>")] + "</svg>")
+    assert [len(line.get("points").split()) for line in chart.iter() if line.tag.endswith("polyline")] == [2]
+    assert sum(element.tag.endswith("circle") for element in chart.iter()) == 3
+    assert html.count("<td>●</td>") == 2
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [1e-9], [3.0, 1e6]])
