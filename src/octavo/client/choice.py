@@ -72,6 +72,8 @@ class Choice:
             num_cached_tokens=delta.num_cached_tokens,
             error=delta.error,
             prompt_logprobs=self._scored(delta.prompt_logprobs),
+            begun_s=delta.begun_s,
+            num_preemptions=delta.num_preemptions,
         )
 
     def _scored(self, logprobs: list[TokenLogprobs] | None) -> list[PositionLogprobs] | None:

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
+from msgspec import structs
+
 from octavo.engine.executor import Executor
 from octavo.errors import CapacityError, InvalidRequest, RequestError
 from octavo.messages.stats import StepStats
@@ -30,6 +32,7 @@ class EngineCore:
         self._in_flight: deque[StepPlan] = deque()  # started and not applied, the oldest first
         self._num_dropped = 0  # of those, how many the executor will not run: they stand behind one that failed
         self._deltas: list[TokenDelta] = []  # to go out with the next step
+        self._begun_s: dict[str, float] = {}  # requests whose first step is planned and not told yet -> when
 
     @property
     def has_work(self) -> bool:
@@ -89,6 +92,8 @@ class EngineCore:
         while self._num_dropped == 0 and len(self._in_flight) < self._executor.depth and (plan := self._scheduler.plan()):
             self._executor.start(plan)
             self._in_flight.append(plan)
+            for row in plan.new_rows:
+                self._begun_s.setdefault(row.request_id, time.monotonic())
 
     def _finish_oldest(self) -> tuple[StepResult, float]:
         """Wait for the oldest plan in flight and take in its tokens; return its result, and the seconds of the taking in."""
@@ -140,7 +145,11 @@ class EngineCore:
 
     def _take_deltas(self) -> list[TokenDelta]:
         deltas, self._deltas = self._deltas, []
-        return deltas
+        return [self._with_begin(delta) for delta in deltas] if self._begun_s else deltas
+
+    def _with_begin(self, delta: TokenDelta) -> TokenDelta:
+        begun_s = self._begun_s.pop(delta.request_id, None)
+        return delta if begun_s is None else structs.replace(delta, begun_s=begun_s)
 
     def _stats(self, plan: StepPlan, before: Counters, *, schedule_s: float, device_s: float, step_s: float) -> StepStats:
         scheduler, now = self._scheduler, self._scheduler.counters
@@ -159,4 +168,5 @@ class EngineCore:
             schedule_s=schedule_s,
             device_s=device_s,
             step_s=step_s,
+            num_deferred=scheduler.num_deferred,
         )

@@ -22,3 +22,4 @@ class StepStats(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     schedule_s: float
     device_s: float
     step_s: float
+    num_deferred: int = 0  # of num_waiting, those whose KV is being read back from beyond the pool

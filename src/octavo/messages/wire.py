@@ -98,6 +98,8 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `num_cached_tokens`: prompt tokens found in the prefix cache, right from the first delta on.
     `prompt_logprobs`: of the next prompt tokens, from the second on; all of them come before the first output token, in
     deltas without one.
+    `begun_s`: when the request's first step was planned, in monotonic seconds; in the first delta after it (and again in a
+    later one, when the request was computed anew: the first counts). `num_preemptions`: how often it lost its place, in the last.
     `pooled`: the answer to a PoolRequest, float32 values (of all tokens' vectors, one after another, for token_embed).
     """
 
@@ -110,6 +112,8 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     error: str | None = None
     prompt_logprobs: list[TokenLogprobs] | None = None
     pooled: bytes | None = None
+    begun_s: float | None = None
+    num_preemptions: int = 0
 
     def __repr__(self) -> str:
         return f"TokenDelta({self.request_id!r}, {len(self.token_ids)} tokens, {self.finish_reason})"

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from octavo.config.schema import CacheConfig
 from octavo.messages.stats import StepStats
 from octavo.messages.wire import EngineReady
-from octavo.metrics.catalogue import FINISH_REASONS, METRICS, Metric, token_buckets
+from octavo.metrics.catalogue import METRICS, Metric, token_buckets
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter, which no dashboard reads
 
@@ -29,9 +29,10 @@ class MetricsRecorder:
         self._labels = {"model_name": model_name, "engine": "0"}
         self._prefix = prefix
         self._metrics = {metric.name: self._make(metric, ready.max_model_len) for metric in METRICS}
-        self._success = {
-            reason: self._metrics["request_success"].labels(**self._labels, finished_reason=reason) for reason in FINISH_REASONS
-        }
+        self._success = self._series("request_success")
+        self._waiting = self._series("num_requests_waiting_by_reason")
+        self._sources = self._series("prompt_tokens_by_source")
+        self._open_clocks: set[RequestClock] = set()
         self._plain = {metric.name: self._metrics[metric.name].labels(**self._labels) for metric in METRICS if not metric.labels}
         self._publish_cache_config(ready, cache)
 
@@ -40,24 +41,30 @@ class MetricsRecorder:
         if is_idle:  # the last requests may have been aborted, and that is no step
             for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
                 self._plain[name].set(0)
+            for series in self._waiting.values():
+                series.set(0)
+        self._plain["requests_in_flight"].set(len(self._open_clocks))
         return generate_latest(self._registry)
 
     def record_step(self, step: StepStats) -> None:
         plain = self._plain
         plain["num_requests_running"].set(step.num_running)
         plain["num_requests_waiting"].set(step.num_waiting)
+        self._waiting["capacity"].set(step.num_waiting - step.num_deferred)
+        self._waiting["deferred"].set(step.num_deferred)
         plain["kv_cache_usage_perc"].set(step.kv_usage)
         plain["prefix_cache_queries"].inc(step.prefix_cache_queries)
         plain["prefix_cache_hits"].inc(step.prefix_cache_hits)
         plain["num_preemptions"].inc(step.num_preemptions)
         plain["corrupted_requests"].inc(step.num_nan_rows)
-        plain["iteration_tokens_total"].observe(step.num_scheduled_tokens)
+        plain["iteration_tokens_total"].observe(step.num_prompt_tokens + step.num_output_tokens)
 
     def start_request(self, n: int, max_tokens: int, arrival_s: float) -> list[RequestClock]:
         """Return one clock for each of the n choices; each must be ended. `arrival_s` is in monotonic seconds."""
         self._plain["request_params_n"].observe(n)
         self._plain["request_params_max_tokens"].observe(max_tokens)
-        return [RequestClock(self, arrival_s) for _ in range(n)]
+        group = ChoiceGroup(self, n)
+        return [RequestClock(self, arrival_s, group) for _ in range(n)]
 
     def start_text(self, arrival_s: float) -> RequestClock:
         """Return a clock for a text that is read for its vector or scores; it must be ended."""
@@ -69,8 +76,24 @@ class MetricsRecorder:
     def count(self, name: str, amount: int) -> None:
         self._plain[name].inc(amount)
 
-    def count_end(self, reason: str) -> None:
+    def count_prompt(self, num_tokens: int, num_cached_tokens: int) -> None:
+        self._plain["prompt_tokens"].inc(num_tokens)
+        self._plain["prompt_tokens_cached"].inc(num_cached_tokens)
+        self._sources["local_compute"].inc(num_tokens - num_cached_tokens)
+        self._sources["local_cache_hit"].inc(num_cached_tokens)
+
+    def open_clock(self, clock: RequestClock) -> None:
+        self._open_clocks.add(clock)
+        self._plain["requests_accepted"].inc()
+
+    def close_clock(self, clock: RequestClock, reason: str) -> None:
+        self._open_clocks.remove(clock)
         self._success[reason].inc()
+
+    def _series(self, name: str) -> dict[str, Any]:
+        """Return the series of a metric with one label of its own, by the label's values."""
+        ((label, values),) = next(metric for metric in METRICS if metric.name == name).labels.items()
+        return {value: self._metrics[name].labels(**self._labels, **{label: value}) for value in values}
 
     def _make(self, metric: Metric, max_model_len: int) -> Any:
         labels = (*self._labels, *metric.labels)
@@ -97,14 +120,25 @@ class MetricsRecorder:
 class RequestClock:
     """Times one choice: `tokens` for each output, `end` once, whatever the reason."""
 
-    def __init__(self, metrics: MetricsRecorder, arrival_s: float) -> None:
+    def __init__(self, metrics: MetricsRecorder, arrival_s: float, group: ChoiceGroup | None = None) -> None:
+        """`group`: the choices of the request that it belongs to."""
         self._metrics = metrics
+        self._group = group
         self._arrival_s = arrival_s
+        self._queued_s = time.monotonic()
+        self._begun_s: float | None = None
         self._first_s = 0.0
         self._last_s = 0.0
         self._num_tokens = 0
         self._num_prompt_tokens = 0
+        self._num_cached_tokens = 0
         self._is_ended = False
+        metrics.open_clock(self)
+
+    def begin(self, begun_s: float) -> None:
+        """The engine planned its first step at `begun_s`; of several calls the first one counts."""
+        if self._begun_s is None:
+            self._begun_s = begun_s
 
     def tokens(self, num_new: int, num_prompt_tokens: int, num_cached_tokens: int) -> None:
         """`num_new` tokens have come now. The prompt's counts are read at the first."""
@@ -114,9 +148,9 @@ class RequestClock:
         if self._num_tokens == 0:
             self._first_s = now
             self._num_prompt_tokens = num_prompt_tokens
+            self._num_cached_tokens = num_cached_tokens
             self._metrics.observe("time_to_first_token_seconds", now - self._arrival_s)
-            self._metrics.count("prompt_tokens", num_prompt_tokens)
-            self._metrics.count("prompt_tokens_cached", num_cached_tokens)
+            self._metrics.count_prompt(num_prompt_tokens, num_cached_tokens)
         else:
             self._metrics.observe("inter_token_latency_seconds", now - self._last_s)
         self._last_s = now
@@ -127,23 +161,49 @@ class RequestClock:
         """The one answer to a text has come now: count it, and its end."""
         if self._is_ended:
             return
-        self._is_ended = True
-        self._metrics.count("prompt_tokens", num_prompt_tokens)
+        self._close("stop")
+        self._metrics.count_prompt(num_prompt_tokens, 0)
         self._metrics.observe("request_prompt_tokens", num_prompt_tokens)
         self._metrics.observe("e2e_request_latency_seconds", time.monotonic() - self._arrival_s)
-        self._metrics.count_end("stop")
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, num_preemptions: int = 0) -> None:
         """Count the end; of several calls the first one counts."""
         if self._is_ended:
             return
-        self._is_ended = True
-        self._metrics.count_end(reason)
+        self._close(reason)
+        if self._group is not None:
+            self._group.end(self._num_tokens)
         if self._num_tokens == 0 or reason in ("abort", "error"):
             return
-        self._metrics.observe("e2e_request_latency_seconds", self._last_s - self._arrival_s)
-        self._metrics.observe("request_decode_time_seconds", self._last_s - self._first_s)
-        self._metrics.observe("request_prompt_tokens", self._num_prompt_tokens)
-        self._metrics.observe("request_generation_tokens", self._num_tokens)
+        observe = self._metrics.observe
+        observe("e2e_request_latency_seconds", self._last_s - self._arrival_s)
+        observe("request_decode_time_seconds", self._last_s - self._first_s)
+        if self._begun_s is not None:
+            observe("request_queue_time_seconds", max(0.0, self._begun_s - self._queued_s))
+            observe("request_prefill_time_seconds", self._first_s - self._begun_s)
+            observe("request_inference_time_seconds", self._last_s - self._begun_s)
+        observe("request_prompt_tokens", self._num_prompt_tokens)
+        observe("request_prefill_kv_computed_tokens", self._num_prompt_tokens - self._num_cached_tokens)
+        observe("request_generation_tokens", self._num_tokens)
+        observe("request_num_preemptions", num_preemptions)
         if self._num_tokens > 1:
-            self._metrics.observe("request_time_per_output_token_seconds", (self._last_s - self._first_s) / (self._num_tokens - 1))
+            observe("request_time_per_output_token_seconds", (self._last_s - self._first_s) / (self._num_tokens - 1))
+
+    def _close(self, reason: str) -> None:
+        self._is_ended = True
+        self._metrics.close_clock(self, reason)
+
+
+class ChoiceGroup:
+    """The choices of one request: when all have ended, the longest is counted."""
+
+    def __init__(self, metrics: MetricsRecorder, num_choices: int) -> None:
+        self._metrics = metrics
+        self._num_open = num_choices
+        self._most_tokens = 0
+
+    def end(self, num_tokens: int) -> None:
+        self._num_open -= 1
+        self._most_tokens = max(self._most_tokens, num_tokens)
+        if self._num_open == 0 and self._most_tokens:
+            self._metrics.observe("request_max_num_generation_tokens", self._most_tokens)

@@ -68,6 +68,7 @@ class Scheduler:
         self._watermark_blocks = int(limits.watermark * kv.pool.num_blocks)
         self._num_added = 0
         self._num_steps = 0
+        self._is_head_deferred = False
 
     @property
     def num_running(self) -> int:
@@ -76,6 +77,11 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         return len(self._waiting)
+
+    @property
+    def num_deferred(self) -> int:
+        """Waiting requests, at most one, whose KV was being read back from beyond the pool when the last step was planned."""
+        return int(self._is_head_deferred)
 
     @property
     def has_requests(self) -> bool:
@@ -136,6 +142,7 @@ class Scheduler:
         rows: list[RowStep] = []
         states: list[RequestState] = []
         num_preempted = self.counters.preemptions
+        self._is_head_deferred = False
         budget, logits = self._plan_running(rows, states, cap)
         new_rows: list[NewRow] = []
         if self.counters.preemptions == num_preempted:
@@ -307,6 +314,7 @@ class Scheduler:
         # positions whose logits are wanted are computed, cached or not
         reusable = head.token_ids[: head.num_scored_tokens + 1] if head.num_unscored_tokens else head.token_ids
         if not self.kv.is_ready(head.table, reusable, was_preempted=head.num_preemptions > 0) and self._running:
+            self._is_head_deferred = True
             return 0
         hit = self.kv.lookup(head.table, reusable)
         num_cached = hit.num_tokens
@@ -383,7 +391,15 @@ class Scheduler:
         self.kv.release(state.table)
         state.status = Status.FINISHED
         del self._states[state.request_id]
-        return TokenDelta(state.request_id, token_ids or [], *ending, logprobs, state.num_cached_tokens, error)
+        return TokenDelta(
+            state.request_id,
+            token_ids or [],
+            *ending,
+            logprobs,
+            state.num_cached_tokens,
+            error,
+            num_preemptions=state.num_preemptions,
+        )
 
 
 def plan_around(plan: StepPlan) -> StepPlan:

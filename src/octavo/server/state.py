@@ -136,9 +136,11 @@ class ServerState:
         engine, config = self.engine, self.config
         limit = config.max_num_queued_reqs
         if limit is not None and engine.num_unfinished + num_choices > limit:
+            self.metrics.count("requests_refused", 1)
             raise overloaded(f"{engine.num_unfinished:,} requests are unfinished", f"{limit:,} (max_num_queued_reqs)")
         limit = config.max_num_queued_tokens
         if limit is not None and engine.num_queued_tokens >= limit:
+            self.metrics.count("requests_refused", 1)
             raise overloaded(f"{engine.num_queued_tokens:,} prompt tokens wait", f"{limit:,} (max_num_queued_tokens)")
         return engine
 

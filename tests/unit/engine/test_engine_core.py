@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from tests.fakes.history_worker import HistoryWorker, make_request, solo_output
 
@@ -158,3 +160,36 @@ def test_a_reset_with_running_requests_lets_them_start_over_with_the_same_answer
     assert tokens + outputs["a"] == solo_output(make_request("a", list(range(9)), max_tokens=12), vocab_size=VOCAB, max_model_len=60)[0]
     assert sum(step.num_prompt_tokens for step in stats) == 9, "the prompt is computed again"
     assert finals["a"].num_cached_tokens == 0
+
+
+def test_the_begin_of_a_request_is_told_once_with_its_first_delta():
+    core, _ = make_core(max_num_batched_tokens=8, max_num_seqs=8)
+    before = time.monotonic()
+    requests = [make_request(f"r{n}", list(range(20 + n)), max_tokens=4) for n in range(3)]
+    for request in requests:
+        core.add(request)
+    begun = {}
+    while core.has_work:
+        for delta in core.step().deltas:
+            if delta.request_id not in begun:
+                begun[delta.request_id] = delta.begun_s
+            else:
+                assert delta.begun_s is None
+    assert before < begun["r0"] < begun["r1"] < begun["r2"] < time.monotonic()
+
+
+def test_a_request_that_ends_before_its_first_step_never_began():
+    core, _ = make_core()
+    core.add(make_request("r0", [1, 2, 3], max_tokens=4))
+    core.abort(["r0"])
+    (delta,) = core.step().deltas
+    assert (delta.finish_reason, delta.begun_s) == ("abort", None)
+
+
+def test_the_last_delta_says_how_often_a_request_lost_its_place():
+    core, _ = make_core(num_blocks=12)
+    for number in range(4):
+        core.add(make_request(f"r{number}", list(range(number, number + 8)), max_tokens=20))
+    _, finals, stats = run(core)
+    assert sum(delta.num_preemptions for delta in finals.values()) == sum(step.num_preemptions for step in stats) > 0
+    assert finals["r0"].num_preemptions == 0

@@ -75,6 +75,7 @@ def joined_events(first: RequestOutput, then: RequestOutput) -> RequestOutput:
         token_ids=first.token_ids + then.token_ids,
         logprobs=_both(first.logprobs, then.logprobs),
         prompt_logprobs=_both(first.prompt_logprobs, then.prompt_logprobs),
+        begun_s=then.begun_s if first.begun_s is None else first.begun_s,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.client.outputs import RequestOutput
-from octavo.errors import EngineDead, RequestFailed
+from octavo.errors import EngineDead, RequestError, RequestFailed
 from octavo.params import SamplingParams
 from octavo.server.state import Generation, ServerState
 
@@ -117,11 +117,17 @@ async def generate(
                 generations.append(generation)
             async for index, event in _merge(generations):
                 choice = index * n + event.index
+                if event.begun_s is not None:
+                    clocks[choice].begin(event.begun_s)
                 clocks[choice].tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens)
                 if event.finish_reason is not None:
-                    clocks[choice].end(event.finish_reason)
+                    clocks[choice].end(event.finish_reason, event.num_preemptions)
                 _raise_failure(event)
                 yield choice, event
+    except RequestError:  # the engine's front does not take it
+        for clock in clocks:
+            clock.end("error")
+        raise
     finally:
         for clock in clocks:
             clock.end("abort")
