@@ -40,7 +40,7 @@ def sweep_table(names: Sequence[str], results: Sequence[Mapping[str, Any]], fron
 
     table = Table(*names, *COLUMNS.values(), "●", caption=CAPTION)
     for index, result in enumerate(results):
-        figures = ["-" if result.get(name) is None else f"{result[name]:,.1f}" for name in COLUMNS]
+        figures = [_cell(result.get(name)) for name in COLUMNS]
         table.add_row(*(str(result[name]) for name in names), *figures, "●" if index in front else "")
     Console().print(table)
 
