@@ -114,6 +114,8 @@ class FakeEngine:
             vocab_size=VOCAB_SIZE,
             max_num_seqs=8,
             max_num_batched_tokens=64,
+            weight_bytes=1000,
+            kv_bytes_per_token=64.0,
             startup_lines=[],
         )
         self.tokenizer = ByteTokenizer()

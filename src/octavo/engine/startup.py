@@ -268,5 +268,7 @@ def describe(loaded: LoadedModel, ledger: MemoryLedger, limits: Limits, kv_dtype
         vocab_size=limits.vocab_size,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
+        weight_bytes=ledger.weight_bytes,
+        kv_bytes_per_token=ledger.kv_bytes / ledger.num_blocks / ledger.block_size,
         startup_lines=lines,
     )

@@ -130,6 +130,8 @@ class EngineReady(msgspec.Struct, frozen=True, tag="ready", kw_only=True):
     vocab_size: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    weight_bytes: int
+    kv_bytes_per_token: float
     startup_lines: list[str]  # the ledger and the timed phases, for the log
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import time
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 
 from octavo.config.schema import CacheConfig
 from octavo.messages.stats import StepStats
@@ -26,6 +26,7 @@ class MetricsRecorder:
 
     def __init__(self, prefix: str, model_name: str, ready: EngineReady, cache: CacheConfig) -> None:
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)  # CPU and memory of the process that answers HTTP, without the prefix
         self._labels = {"model_name": model_name, "engine": "0"}
         self._prefix = prefix
         self._metrics = {metric.name: self._make(metric, ready.max_model_len) for metric in METRICS}

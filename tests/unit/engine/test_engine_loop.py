@@ -29,6 +29,8 @@ READY = EngineReady(
     vocab_size=VOCAB,
     max_num_seqs=8,
     max_num_batched_tokens=32,
+    weight_bytes=1000,
+    kv_bytes_per_token=64.0,
     startup_lines=[],
 )
 

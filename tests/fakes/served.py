@@ -1,0 +1,66 @@
+"""A real `octavo serve` in a process of its own, and clients that keep it busy while something else looks at it."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+
+from octavo.bench.http_stream import Target, stream_answer
+
+BUSY = "503"  # how an answer that was refused for want of room begins
+
+
+@contextmanager
+def serve(*flags):
+    """Yield the URL of a server with these flags; it is stopped afterwards."""
+    command = [sys.executable, "-m", "octavo.cli.main", "serve", *map(str, flags), "--port", "0", "--enable-admin-endpoints"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        if found is None:
+            raise RuntimeError(process.stderr.read())
+        yield found.group(0)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)  # the second: do not wait for answers
+        process.communicate(timeout=60)
+
+
+class Crowd:
+    """Clients of one server, each asking one prompt after another, by token ids, until the crowd goes."""
+
+    def __init__(self, url):
+        self._target = Target(url, {})
+        self._tasks = []
+
+    async def ask(self, prompt, max_tokens):
+        body = {"prompt": prompt, "max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}}
+        return await stream_answer(self._target, "/v1/completions", body | {"temperature": 0.0, "ignore_eos": True})
+
+    def add(self, num_clients, next_prompt, max_tokens, pause_s=0.0):
+        """`next_prompt()` gives each prompt; `pause_s` is how long a client rests after an answer, or a refusal."""
+
+        async def talk():
+            while True:
+                answer = await self.ask(next_prompt(), max_tokens)
+                await asyncio.sleep(max(pause_s, 0.02 if (answer.error or "").startswith(BUSY) else 0.0))
+
+        self._tasks += [asyncio.create_task(talk()) for _ in range(num_clients)]
+
+    def add_arrivals(self, rate, next_prompt, max_tokens):
+        """A new client every 1 / `rate` seconds, whatever the server does."""
+
+        async def arrive():
+            while True:
+                self._tasks.append(asyncio.create_task(self.ask(next_prompt(), max_tokens)))
+                await asyncio.sleep(1 / rate)
+
+        self._tasks.append(asyncio.create_task(arrive()))
+
+    async def leave(self):
+        for task in self._tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*self._tasks, return_exceptions=True)
