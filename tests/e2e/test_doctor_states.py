@@ -7,6 +7,7 @@ import random
 import pytest
 from tests.e2e.test_serve import model as tiny  # noqa: F401  a folder with a tiny random model
 from tests.fakes.served import Crowd, serve
+from tests.fakes.tiny_llama import write_tiny_llama
 
 from octavo.doctor.diagnosis import diagnose
 from octavo.doctor.observation import Settings
@@ -24,17 +25,18 @@ def prompts(length, *, vocab=30000, seed=1):
     return lambda: [rng.randrange(300 if vocab > 300 else 1, vocab) for _ in range(length)]
 
 
-def examine(flags, drive, stated=Settings(), window_s=WINDOW_S, warm_up_s=1.0):
+def examine(flags, drive, stated=None, window_s=WINDOW_S, warm_up_s=1.0, fails=False):
     """Return the findings, by name, about a server with `flags` while `drive(crowd)` has sent its clients."""
 
     async def observe(url):
-        crowd = Crowd(url)
+        crowd = Crowd(url, str(flags[0]))
         try:
             await drive(crowd)
             await asyncio.sleep(warm_up_s)
-            return await visit(url, {}, stated, window_s)
+            return await visit(url, {}, stated or Settings(), window_s)
         finally:
             await crowd.leave()
+            assert fails or not crowd.failures, crowd.failures[0]
 
     with serve(*flags) as url:
         seen = asyncio.run(observe(url))
@@ -146,7 +148,9 @@ def test_a_reached_admission_cap_is_named():
 @slow
 @real
 def test_a_prefix_cache_that_forgets_is_named():
-    assert "cache_churn" in examine([SMOLLM2, "--num-gpu-blocks-override", "129", "--max-model-len", "1024"], prefixes_that_push_each_other_out)
+    assert "cache_churn" in examine(
+        [SMOLLM2, "--num-gpu-blocks-override", "129", "--max-model-len", "1024"], prefixes_that_push_each_other_out
+    )
 
 
 @slow
@@ -154,3 +158,44 @@ def test_a_prefix_cache_that_forgets_is_named():
 def test_stalls_by_long_prompts_are_named():
     found = examine([SMOLLM2], long_prompts_among_answers, window_s=8.0)
     assert "--long-prefill-token-threshold 64" in found["long_prompt_stalls"].command
+
+
+@slow
+@real
+def test_a_front_end_that_cannot_keep_up_is_named(tiny):  # noqa: F811
+    async def many_streams(crowd):
+        crowd.add(64, prompts(8, vocab=128), 120)
+
+    found = examine([tiny, "--max-num-seqs", "64"], many_streams)
+    assert "front_end" in found
+
+
+@slow
+@real
+def test_steps_that_read_as_much_as_the_memory_gives_are_named():
+    async def some_answers(crowd):
+        crowd.add(2, prompts(16), 200)
+
+    stated = Settings(bandwidth=1e9)  # a device so slow that this machine is at its limit
+    found = examine([SMOLLM2], some_answers, stated)
+    assert "memory_bandwidth" in found
+    assert found["memory_bandwidth"].command == f"octavo plan {SMOLLM2}"
+
+
+@slow
+def test_failing_requests_are_named_first(tmp_path):
+    folder = write_tiny_llama(tmp_path, scale=1e30)  # logits overflow
+
+    async def anybody(crowd):
+        crowd.add(1, prompts(8, vocab=128), 8, pause_s=0.2)
+
+    assert next(iter(examine([folder], anybody, fails=True))) == "failures"
+
+
+@slow
+@real
+def test_a_missed_objective_is_named():
+    async def one_client(crowd):
+        crowd.add(1, prompts(64), 16)
+
+    assert set(examine([SMOLLM2], one_client, Settings(ttft_slo_s=0.001, itl_slo_s=0.001))) == {"slo"}

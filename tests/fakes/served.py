@@ -31,12 +31,14 @@ def serve(*flags):
 class Crowd:
     """Clients of one server, each asking one prompt after another, by token ids, until the crowd goes."""
 
-    def __init__(self, url):
+    def __init__(self, url, model):
         self._target = Target(url, {})
+        self._model = model
         self._tasks = []
+        self.failures = []
 
     async def ask(self, prompt, max_tokens):
-        body = {"prompt": prompt, "max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}}
+        body = {"model": self._model, "prompt": prompt, "max_tokens": max_tokens, "stream": True, "stream_options": {"include_usage": True}}
         return await stream_answer(self._target, "/v1/completions", body | {"temperature": 0.0, "ignore_eos": True})
 
     def add(self, num_clients, next_prompt, max_tokens, pause_s=0.0):
@@ -45,7 +47,10 @@ class Crowd:
         async def talk():
             while True:
                 answer = await self.ask(next_prompt(), max_tokens)
-                await asyncio.sleep(max(pause_s, 0.02 if (answer.error or "").startswith(BUSY) else 0.0))
+                is_busy = (answer.error or "").startswith(BUSY)
+                if answer.error is not None and not is_busy:
+                    self.failures.append(answer.error)
+                await asyncio.sleep(max(pause_s, 0.02 if is_busy else 0.0))
 
         self._tasks += [asyncio.create_task(talk()) for _ in range(num_clients)]
 

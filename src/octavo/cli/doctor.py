@@ -58,16 +58,15 @@ def print_diagnosis(diagnosis: Diagnosis, *, clear: bool) -> None:
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
-    console.print(f"\n[bold {COLOURS[finding.severity]}]{finding.severity}[/] [bold]{finding.title}[/] [dim]({finding.rule})[/]", highlight=False)
-    for evidence in finding.evidence:
-        console.print(f"  {escape(str(evidence))}")
-    if finding.severity == "note":
-        return
-    console.print(f"  [bold]knob[/]   {escape(finding.knob)}", highlight=False)
-    if finding.trade != "None.":
-        console.print(f"  [bold]trade[/]  {escape(finding.trade)}", highlight=False)
-    if finding.command is not None:
-        console.print(f"  [bold]run[/]    [cyan]{escape(finding.command)}[/]  [dim]with your other flags[/]", highlight=False, soft_wrap=True)
+    colour = COLOURS[finding.severity]
+    lines = [f"\n[bold {colour}]{finding.severity}[/] [bold]{finding.title}[/] [dim]({finding.rule})[/]"]
+    lines += [f"  {escape(str(evidence))}" for evidence in finding.evidence]
+    if finding.severity != "note":
+        lines.append(f"  [bold]knob[/]   {escape(finding.knob)}")
+        lines += [f"  [bold]trade[/]  {escape(finding.trade)}"] if finding.trade != "None." else []
+        lines += [f"  [bold]run[/]    [cyan]{escape(finding.command)}[/]  [dim]with your other flags[/]"] if finding.command else []
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=finding.command is not None and line is lines[-1])
 
 
 def _observe(args: argparse.Namespace, stated: Settings) -> Observation:

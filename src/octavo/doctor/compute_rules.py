@@ -60,8 +60,8 @@ FRONT_END = Rule(
     "The front end's CPU is the limit, not the model",
     "limit",
     "The process that answers HTTP uses at least 85 % of a core (its `process_cpu_seconds_total`) while tokens are sent.",
-    "More API processes (`--api-server-count`) or fewer, larger stream chunks (`--stream-interval`) where the server has them; else clients "
-    "that do not stream, or another replica on other cores.",
+    "More API processes (`--api-server-count`) or fewer, larger stream chunks (`--stream-interval`) where the server has them; else "
+    "clients that do not stream, or another replica on other cores.",
     "Larger chunks make answers less smooth; more processes take cores from the engine on a CPU.",
     _front_end,
 )

@@ -73,13 +73,12 @@ def read_page(text: str) -> Page:
 
     values: dict[str, float] = defaultdict(float)
     buckets: dict[str, dict[float, float]] = defaultdict(lambda: defaultdict(float))
-    engines, models = set(), {}
+    engines: set[tuple[str, str]] = set()
     kv_usage, cache_config = 0.0, {}
     for sample in samples:
         name, labels = sample.name.removeprefix(prefix), sample.labels
         if name == _LANDMARK:
-            engines.add((labels.get("model_name"), labels.get("engine")))
-            models[labels.get("model_name", "")] = None
+            engines.add((labels.get("model_name", ""), labels.get("engine", "0")))
         if name == "kv_cache_usage_perc":
             kv_usage = max(kv_usage, sample.value)
         if name == "cache_config_info":
@@ -90,4 +89,4 @@ def read_page(text: str) -> Page:
             values[name] += sample.value
             if labels.get("finished_reason") == "error":
                 values[f"{name}{{error}}"] += sample.value
-    return Page(values, buckets, kv_usage, max(1, len(engines)), tuple(filter(None, models)), cache_config)
+    return Page(values, buckets, kv_usage, max(1, len(engines)), tuple(sorted({model for model, _ in engines if model})), cache_config)

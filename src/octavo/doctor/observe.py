@@ -11,25 +11,21 @@ from octavo.doctor.observation import Counts, Histogram, Observation, Sample, Se
 from octavo.errors import ConfigError
 
 
-def observe_server(
-    source: str, pages: Sequence[tuple[float, Page]], settings: Settings, illness: str | None = None
-) -> Observation:
+def observe_server(source: str, pages: Sequence[tuple[float, Page]], settings: Settings, illness: str | None = None) -> Observation:
     """Return what went by between the first and the last of `pages`, which are (seconds, page), at least two, in order.
 
     `settings` holds what is known beside the pages; what cache_config_info tells is filled in.
     """
     (start_s, first), (end_s, last) = pages[0], pages[-1]
-    ttft, prompts, outputs = (_went_by(name, first, last) for name in ("time_to_first_token_seconds", "request_prompt_tokens", "request_generation_tokens"))
+    ttft = _went_by("time_to_first_token_seconds", first, last)
+    prompts, outputs = _went_by("request_prompt_tokens", first, last), _went_by("request_generation_tokens", first, last)
     counts = _difference(last.counts(), first.counts())
     num_begun = ttft.count if ttft is not None else 0.0
     return Observation(
         source=source,
         seconds=end_s - start_s,
         settings=_with_cache_config(settings, last),
-        samples=tuple(
-            Sample(at_s - start_s, page.values.get("num_requests_running", 0.0), page.values.get("num_requests_waiting", 0.0), page.kv_usage)
-            for at_s, page in pages
-        ),
+        samples=tuple(_sample(at_s - start_s, page) for at_s, page in pages),
         counts=counts,
         before=first.counts(),
         step_tokens=_went_by("iteration_tokens_total", first, last),
@@ -65,6 +61,11 @@ def observe_bench(source: str, result: Mapping[str, Any], settings: Settings) ->
     )
 
 
+def _sample(at_s: float, page: Page) -> Sample:
+    gauges = page.values
+    return Sample(at_s, gauges.get("num_requests_running", 0.0), gauges.get("num_requests_waiting", 0.0), page.kv_usage)
+
+
 def _bench_times(result: Mapping[str, Any], name: str, completed: float, made: float) -> Times | None:
     keys = [f"{kind}_{name}_ms" for kind in ("mean", "median", "p99")]
     if any(result.get(key) is None for key in keys):
@@ -90,7 +91,8 @@ def _with_cache_config(settings: Settings, page: Page) -> Settings:
 def _difference(last: Counts, first: Counts) -> Counts:
     """Return how far each counter went. One that went back has been started anew: it counts from 0."""
     pairs = {field.name: (getattr(last, field.name), getattr(first, field.name)) for field in dataclasses.fields(Counts)}
-    return Counts(**{name: None if b is None or a is None else a - b if a >= b else a for name, (a, b) in pairs.items()})
+    moved: dict[str, Any] = {name: a if a is None or b is None or a < b else a - b for name, (a, b) in pairs.items()}
+    return Counts(**moved)
 
 
 def _went_by(name: str, first: Page, last: Page) -> Histogram | None:

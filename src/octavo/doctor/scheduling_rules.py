@@ -10,6 +10,7 @@ MOST = 0.5  # of the samples, or of the steps
 FULL_STEPS = 0.4  # share of steps at the budget
 PREFILL_BOUND = 0.5  # share of computed tokens that are prompt tokens
 PRESSURE = 0.75  # the seed's alert: waiting against running
+PLATEAU = 5  # samples of the same width
 GROWTH = 2.0  # requests more in the last third than in the first
 WAITING_SHARE = 0.5  # of a request's time, before its first token
 STALL = 5.0  # p99 of the time between tokens against its median
@@ -42,7 +43,7 @@ def _batch_width(seen: Observation) -> Sign | None:
     seats = seen.settings.seats
     if seats is None:  # told by a plateau: the batch is as wide every time, and others wait
         widths = {sample.running for sample in queued}
-        if len(widths) > 1:
+        if len(widths) > 1 or len(queued) < PLATEAU:
             return None
         seats = int(widths.pop())
     limit = full_at(seen)
@@ -127,7 +128,10 @@ def _long_prompt_stalls(seen: Observation) -> Sign | None:
         share = steps.share_above(next((bound for bound in steps.bounds if bound >= long), long))
         if not LONG_STEPS[0] <= share <= LONG_STEPS[1]:
             return None
-        evidence += [Evidence("steps with a large piece of a prompt", share, "%"), Evidence("largest piece (p99 of a step)", steps.quantile(0.99))]
+        evidence += [
+            Evidence("steps with a large piece of a prompt", share, "%"),
+            Evidence("largest piece (p99 of a step)", steps.quantile(0.99)),
+        ]
     elif seen.most_at_once is None or seen.most_at_once < 2:
         return None  # nobody's prompt can have been in the way
     piece = max(16, (budget or 512) // 8)
@@ -172,8 +176,8 @@ LONG_PROMPT_STALLS = Rule(
     "long_prompt_stalls",
     "Long prompts make running answers stall",
     "limit",
-    "The p99 of the time between tokens is at least 5 times its median and 100 ms, and some steps, but fewer than 40 %, hold a large piece of "
-    "a prompt.",
+    "The p99 of the time between tokens is at least 5 times its median and 100 ms, and some steps, but fewer than 40 %, hold a large "
+    "piece of a prompt.",
     "`--long-prefill-token-threshold` (the largest piece of one prompt in a step), or a smaller `--max-num-batched-tokens`.",
     "Answers flow evenly; the long prompt's own first token comes later.",
     _long_prompt_stalls,

@@ -82,7 +82,9 @@ async def _get(target: Target, path: str) -> tuple[int, bytes]:
     try:
         return await fetch(target, "GET", path)
     except (OSError, ValueError, IndexError) as error:
-        raise StartupError(f"no server answers at {target.host}:{target.port} ({type(error).__name__}); start one, or give its URL") from None
+        raise StartupError(
+            f"no server answers at {target.host}:{target.port} ({type(error).__name__}); start one, or give its URL"
+        ) from None
 
 
 def _json(body: bytes) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def start_pooling(
     return core, lines
 
 
-def describe_pooling(limits: PoolingLimits, block_size: int, lines: list[str]) -> EngineReady:
+def describe_pooling(limits: PoolingLimits, block_size: int, weight_bytes: int, lines: list[str]) -> EngineReady:
     """Return what the engine tells its clients; it has no KV blocks."""
     return EngineReady(
         max_model_len=limits.max_model_len,
@@ -65,6 +65,8 @@ def describe_pooling(limits: PoolingLimits, block_size: int, lines: list[str]) -
         vocab_size=limits.vocab_size,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
+        weight_bytes=weight_bytes,
+        kv_bytes_per_token=0.0,
         startup_lines=lines,
     )
 

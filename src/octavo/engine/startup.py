@@ -156,7 +156,7 @@ def start_encoder(
     limits = choose_pooling_limits(sizes.max_num_seqs, sizes.max_num_batched_tokens, max_model_len, spec.vocab_size)
     core, ledger = start_pooling(loaded, spec, limits, free_bytes=free_bytes, enforce_eager=config.runtime.enforce_eager, mark=clock.mark)
     lines = [f"backend: {loaded.backend.describe()}", *ledger, clock.line()]
-    return core, describe_pooling(limits, config.cache.block_size, lines)
+    return core, describe_pooling(limits, config.cache.block_size, loaded.weight_bytes, lines)
 
 
 def check_runner(runner: str, spec: ModelSpec | EncoderSpec) -> None:
