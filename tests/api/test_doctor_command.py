@@ -6,7 +6,7 @@ import pytest
 from tests.api.fake_engine import FakeEngine
 from tests.api.live import live
 
-from octavo.cli.doctor import doctor_main, parse_slo
+from octavo.cli.doctor import doctor_main
 from octavo.config.schema import ServerConfig
 from octavo.errors import ConfigError, StartupError
 from octavo.server.app import create_app
@@ -71,10 +71,3 @@ def test_a_bench_result_is_judged(tmp_path, capsys):
     path.write_text(json.dumps([result | {"failed": 0}, result]))
     assert doctor_main([str(path)]) == 1
     assert "requests that failed: 2" in capsys.readouterr().out
-
-
-def test_objectives_are_read_in_seconds_and_milliseconds():
-    assert parse_slo("ttft=0.5,itl=50ms") == {"ttft": 0.5, "itl": 0.05}
-    for text in ("tpot=1", "ttft=fast", "ttft=0", "itl"):
-        with pytest.raises(ConfigError, match="--slo"):
-            parse_slo(text)

@@ -3,11 +3,14 @@
 import asyncio
 import itertools
 import random
+import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.e2e.test_serve import model as tiny  # noqa: F401  a folder with a tiny random model
 from tests.fakes.served import Crowd, serve
-from tests.fakes.tiny_llama import write_tiny_llama
+from tests.fakes.tiny_llama import HIDDEN
 
 from octavo.doctor.diagnosis import diagnose
 from octavo.doctor.observation import Settings
@@ -29,7 +32,7 @@ def examine(flags, drive, stated=None, window_s=WINDOW_S, warm_up_s=1.0, fails=F
     """Return the findings, by name, about a server with `flags` while `drive(crowd)` has sent its clients."""
 
     async def observe(url):
-        crowd = Crowd(url, str(flags[0]))
+        crowd = Crowd(url, Path(flags[0]).name)
         try:
             await drive(crowd)
             await asyncio.sleep(warm_up_s)
@@ -183,13 +186,17 @@ def test_steps_that_read_as_much_as_the_memory_gives_are_named():
 
 
 @slow
-def test_failing_requests_are_named_first(tmp_path):
-    folder = write_tiny_llama(tmp_path, scale=1e30)  # logits overflow
+def test_failing_requests_are_named_first(tiny, tmp_path):  # noqa: F811
+    broken, token = Path(shutil.copytree(tiny, tmp_path / "broken")), 77
+    with (broken / "model.safetensors").open("r+b") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+        file.seek(8 + header_bytes + token * HIDDEN * 4)  # its embedding, in float32
+        file.write(np.full(HIDDEN, np.nan, np.float32).tobytes())
 
-    async def anybody(crowd):
-        crowd.add(1, prompts(8, vocab=128), 8, pause_s=0.2)
+    async def somebody(crowd):
+        crowd.add(1, lambda: [token], 8, pause_s=0.2)
 
-    assert next(iter(examine([folder], anybody, fails=True))) == "failures"
+    assert next(iter(examine([broken], somebody, fails=True))) == "failures"
 
 
 @slow

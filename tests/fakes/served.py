@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager, suppress
 
 from octavo.bench.http_stream import Target, stream_answer
@@ -16,16 +17,18 @@ BUSY = "503"  # how an answer that was refused for want of room begins
 def serve(*flags):
     """Yield the URL of a server with these flags; it is stopped afterwards."""
     command = [sys.executable, "-m", "octavo.cli.main", "serve", *map(str, flags), "--port", "0", "--enable-admin-endpoints"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
-        if found is None:
-            raise RuntimeError(process.stderr.read())
-        yield found.group(0)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGTERM)  # the second: do not wait for answers
-        process.communicate(timeout=60)
+    with tempfile.TemporaryFile("w+") as log:  # a pipe that nobody reads would fill and stop the server
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+            if found is None:
+                log.seek(0)
+                raise RuntimeError(log.read())
+            yield found.group(0)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)  # the second: do not wait for answers
+            process.communicate(timeout=60)
 
 
 class Crowd:

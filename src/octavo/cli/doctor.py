@@ -17,6 +17,7 @@ import orjson
 from rich.console import Console
 from rich.markup import escape
 
+from octavo.bench.objective import Objective, parse_slo
 from octavo.config import env
 from octavo.config.flags import FlagParser, flag_type
 from octavo.doctor.diagnosis import Diagnosis, diagnose
@@ -29,7 +30,6 @@ from octavo.planner.catalogue import find_device
 from octavo.units import parse_int
 
 COLOURS = {"fault": "red", "limit": "yellow", "note": "green"}
-SLO_NAMES = ("ttft", "itl")
 
 
 def doctor_main(argv: Sequence[str]) -> int:
@@ -93,33 +93,16 @@ def _report(diagnosis: Diagnosis) -> dict[str, object]:
 
 def _stated(args: argparse.Namespace) -> Settings:
     device = find_device(args.device) if args.device else None
-    slo = parse_slo(args.slo) if args.slo else {}
+    slo = parse_slo(args.slo) if args.slo else Objective()
     return Settings(
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
         device=device.name if device else None,
         bandwidth=device.bandwidth if device else args.bandwidth_gbs * 1e9 if args.bandwidth_gbs else None,
         weight_bytes=args.weight_bytes,
-        ttft_slo_s=slo.get("ttft"),
-        itl_slo_s=slo.get("itl"),
+        ttft_slo_s=slo.ttft_s,
+        itl_slo_s=slo.itl_s,
     )
-
-
-def parse_slo(text: str) -> dict[str, float]:
-    """Return the seconds of `ttft=0.5,itl=0.05`; `ms` may follow a number. Raises ConfigError."""
-    limits = {}
-    for part in text.split(","):
-        name, _, value = part.strip().partition("=")
-        if name not in SLO_NAMES:
-            raise ConfigError(f"--slo names {name!r}; write ttft=SECONDS,itl=SECONDS, as in ttft=0.5,itl=50ms")
-        number, scale = (value[:-2], 1e-3) if value.endswith("ms") else (value.removesuffix("s"), 1.0)
-        try:
-            limits[name] = float(number) * scale
-        except ValueError:
-            raise ConfigError(f"--slo: {value!r} is no time; write 0.5 or 500ms") from None
-        if not 0 < limits[name] < float("inf"):
-            raise ConfigError(f"--slo: {name} is {value}; it must be more than 0")
-    return limits
 
 
 def _parser() -> FlagParser:

@@ -82,14 +82,14 @@ def _cache_churn(seen: Observation) -> Sign | None:
         return None
     if seen.counts.prefix_queries < pool * 0.1 or now > KEPT * before.hit_rate:
         return None
-    written = seen.counts.prefix_queries - seen.counts.prefix_hits + seen.counts.generation_tokens
+    written = sum(each.prefix_queries - each.prefix_hits + each.generation_tokens for each in (before, seen.counts))
     if written < pool:
         return None
     evidence = (
         Evidence("prefix-cache hit rate now", now, "%"),
         Evidence("hit rate before", before.hit_rate, "%"),
         Evidence("tokens looked up", seen.counts.prefix_queries),
-        Evidence("new tokens written, in pools", written / pool),
+        Evidence("new tokens since the start, in pools", written / pool),
     )
     return Sign(evidence, ((Change("kv-offload-gib", "4"),), grow_pool(seen.settings)))
 
@@ -118,7 +118,7 @@ CACHE_CHURN = Rule(
     "The prefix cache forgets what comes again",
     "limit",
     "The hit rate was at least 30 % before the window and is less than half of that now, and new tokens have filled the whole pool at "
-    "least once meanwhile, so that blocks were evicted. (If prompts have changed for good, this is no fault.)",
+    "least once since the start, so that blocks were evicted. (If prompts have changed for good, this is no fault.)",
     "A tier beyond the pool (`--kv-offload-gib`), a larger pool, or routing that sends the same prefixes to the same replica.",
     "Host memory or disk for blocks, and the time to copy them back, against computing the prefix again.",
     _cache_churn,

@@ -18,9 +18,10 @@ def observe_server(source: str, pages: Sequence[tuple[float, Page]], settings: S
     """
     (start_s, first), (end_s, last) = pages[0], pages[-1]
     ttft = _went_by("time_to_first_token_seconds", first, last)
-    prompts, outputs = _went_by("request_prompt_tokens", first, last), _went_by("request_generation_tokens", first, last)
+    outputs = _went_by("request_generation_tokens", first, last)
     counts = _difference(last.counts(), first.counts())
-    num_begun = ttft.count if ttft is not None else 0.0
+    begun, asked = last.histogram("time_to_first_token_seconds"), last.histogram("request_params_max_tokens")
+    ever = last.counts()
     return Observation(
         source=source,
         seconds=end_s - start_s,
@@ -33,8 +34,8 @@ def observe_server(source: str, pages: Sequence[tuple[float, Page]], settings: S
         itl=_times(_went_by("inter_token_latency_seconds", first, last)),
         e2e=_times(_went_by("e2e_request_latency_seconds", first, last)),
         queue=_times(_went_by("request_queue_time_seconds", first, last)),
-        mean_prompt_tokens=counts.prompt_tokens / num_begun if num_begun else _mean(prompts),
-        mean_output_tokens=_mean(outputs) or (counts.generation_tokens / num_begun if num_begun else None),
+        mean_prompt_tokens=_share(counts.prompt_tokens, ttft) or _share(ever.prompt_tokens, begun),
+        mean_output_tokens=_mean(outputs) or _mean(asked) or _share(ever.generation_tokens, begun),
         illness=illness,
     )
 
@@ -113,6 +114,10 @@ def _times(histogram: Histogram | None) -> Times | None:
 
 def _mean(histogram: Histogram | None) -> float | None:
     return histogram.mean if histogram is not None and histogram.count else None
+
+
+def _share(total: float, of: Histogram | None) -> float | None:
+    return total / of.count if of is not None and of.count else None
 
 
 def _integer(value: object) -> int | None:

@@ -10,11 +10,13 @@ MOST = 0.5  # of the samples, or of the steps
 FULL_STEPS = 0.4  # share of steps at the budget
 PREFILL_BOUND = 0.5  # share of computed tokens that are prompt tokens
 PRESSURE = 0.75  # the seed's alert: waiting against running
+MOST_WIDENING = 4  # times, in one go
 PLATEAU = 5  # samples of the same width
 GROWTH = 2.0  # requests more in the last third than in the first
 WAITING_SHARE = 0.5  # of a request's time, before its first token
 STALL = 5.0  # p99 of the time between tokens against its median
 STALL_S = 0.1  # a pause that people see
+LONG_PIECE = 128.0  # tokens
 LONG_STEPS = (0.002, 0.4)  # share of steps with a chunk of a prompt: some, but not the rule
 MIN_GAPS = 50  # between tokens, for a p99 to mean something
 
@@ -23,6 +25,8 @@ def _token_budget(seen: Observation) -> Sign | None:
     budget, steps, prefill = seen.settings.max_num_batched_tokens, seen.step_tokens, seen.prefill_share
     if budget is None or steps is None or prefill is None or prefill < PREFILL_BOUND:
         return None
+    if seen.mean("running") + seen.mean("waiting") < 2 and (seen.mean_prompt_tokens or 0) <= budget:
+        return None  # one request at a time, and its prompt fits
     near = steps.bucket_below(budget)
     share = steps.share_above(near)
     if share < FULL_STEPS:
@@ -52,7 +56,8 @@ def _batch_width(seen: Observation) -> Sign | None:
         return None
     wanted = int(seen.peak("running") + seen.peak("waiting"))
     fitting = fitting_seats(seen)
-    wider = max(seats + 1, min(wanted, fitting) if fitting is not None else wanted) // seen.settings.num_engines
+    most = min(MOST_WIDENING * seats, fitting if fitting is not None else wanted)
+    wider = max(seats + 1, min(wanted, most)) // seen.settings.num_engines
     evidence = (
         Evidence("all seats taken and KV memory free, of the time", len(bound) / len(seen.samples), "%"),
         Evidence("seats (max_num_seqs)", seats),
@@ -124,8 +129,8 @@ def _long_prompt_stalls(seen: Observation) -> Sign | None:
         return None
     evidence = [Evidence("time between tokens, p99", itl.p99, "s"), Evidence("time between tokens, median", itl.p50, "s")]
     if steps is not None:
-        long = max(32.0, 4 * seen.peak("running"))
-        share = steps.share_above(next((bound for bound in steps.bounds if bound >= long), long))
+        long = max(LONG_PIECE, 4 * seen.peak("running"))
+        share = steps.share_above(long)
         if not LONG_STEPS[0] <= share <= LONG_STEPS[1]:
             return None
         evidence += [
@@ -146,8 +151,8 @@ TOKEN_BUDGET = Rule(
     "token_budget",
     "The token budget binds: steps are full of prompts",
     "limit",
-    "At least 40 % of the steps are at the budget (as near as the histogram's buckets tell), and at least half of the computed tokens are "
-    "prompt tokens.",
+    "At least 40 % of the steps are at the budget (as near as the histogram's buckets tell), at least half of the computed tokens "
+    "are prompt tokens, and there are several requests, or prompts longer than the budget.",
     "A larger `--max-num-batched-tokens`.",
     "Prompts go through faster, but steps get longer: the time between tokens of running requests rises, and so does activation memory.",
     _token_budget,

@@ -38,8 +38,8 @@ STATES = {
     "kv_memory": (seen(samples=gauges(5, 3, 0.99)), seen(samples=gauges(5, 0, 0.99))),
     "batch_width": (seen(samples=gauges(8, 3, 0.3)), seen(samples=gauges(8, 0, 0.3))),
     "token_budget": (
-        seen(step_tokens=steps(le_256=50, le_8=50), counts=Counts(generation_tokens=400)),
-        seen(step_tokens=steps(le_256=5, le_8=95), counts=Counts(generation_tokens=760)),
+        seen(step_tokens=steps(le_256=50, le_8=50), counts=Counts(generation_tokens=400), samples=gauges(4, 0, 0.1)),
+        seen(samples=gauges(4, 0, 0.1), step_tokens=steps(le_256=5, le_8=95), counts=Counts(generation_tokens=760)),
     ),
     "long_prompt_stalls": (
         seen(itl=Times(500, 0.03, 0.02, 0.4), step_tokens=steps(le_8=480, le_256=20), samples=gauges(3, 0, 0.2)),
@@ -125,6 +125,12 @@ def test_seats_and_pool_count_over_all_engines():
     two = dataclasses.replace(KNOWN, num_engines=2)
     assert names(seen(settings=two, samples=gauges(8, 3, 0.3))) == []
     assert names(seen(settings=two, samples=gauges(16, 3, 0.3))) == ["batch_width"]
+
+
+def test_one_prompt_at_a_time_that_fits_is_not_held_up_by_the_budget():
+    full = {"step_tokens": steps(le_256=50, le_8=50), "counts": Counts(generation_tokens=400), "samples": gauges(1, 0, 0.1)}
+    assert "token_budget" not in names(seen(**full))
+    assert "token_budget" in names(seen(**full, mean_prompt_tokens=2000.0))
 
 
 def test_an_admission_cap_that_is_reached_is_a_queue():
