@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from tests.api.fake_engine import FakeEngine
-from tests.api.live import live
 
 from octavo.cli.doctor import doctor_main
 from octavo.config.schema import ServerConfig
 from octavo.errors import ConfigError, StartupError
 from octavo.server.app import create_app
+from tests.api.fake_engine import FakeEngine
+from tests.api.live import live
 
 QUICK = ("--seconds", "0.25")
 

@@ -1,6 +1,7 @@
 """A real `octavo serve` in a process of its own, and clients that keep it busy while something else looks at it."""
 
 import asyncio
+import json
 import re
 import signal
 import subprocess
@@ -56,6 +57,21 @@ class Crowd:
                 await asyncio.sleep(max(pause_s, 0.02 if is_busy else 0.0))
 
         self._tasks += [asyncio.create_task(talk()) for _ in range(num_clients)]
+
+    def add_readers(self, num_clients, prompt, max_tokens, **fields):
+        """Clients that only swallow what comes: they take far less CPU than the server that makes it."""
+        body = {"model": self._model, "prompt": prompt, "max_tokens": max_tokens, "stream": True, "ignore_eos": True} | fields
+        asked = self._target.request("POST", "/v1/completions", json.dumps(body).encode())
+
+        async def swallow():
+            while True:
+                reader, writer = await self._target.connect()
+                writer.write(asked)
+                while await reader.read(1 << 16):
+                    pass
+                writer.close()
+
+        self._tasks += [asyncio.create_task(swallow()) for _ in range(num_clients)]
 
     def add_arrivals(self, rate, next_prompt, max_tokens):
         """A new client every 1 / `rate` seconds, whatever the server does."""

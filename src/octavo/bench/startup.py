@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,11 +13,9 @@ from pathlib import Path
 
 from octavo.bench.datasets import Turn
 from octavo.bench.http_stream import Target, stream_answer
-from octavo.bench.serving import Api, first_model, wait_ready
+from octavo.bench.launch import launched, until_ready
+from octavo.bench.serving import Api, first_model
 from octavo.errors import EngineError
-
-TIMEOUT_S = 600.0
-STOP_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -57,35 +52,13 @@ def drop_from_page_cache(path: Path) -> None:
 
 
 def _start_once(flags: Sequence[str], is_cold: bool) -> Start:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "octavo.cli.main", "serve", *flags, "--host", "127.0.0.1", "--port", str(port)]
     launched_s = time.perf_counter()
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        return asyncio.run(_watch(server, port, launched_s, is_cold))
-    finally:
-        server.send_signal(signal.SIGTERM)
-        try:
-            server.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+    with launched(flags) as (server, target):
+        return asyncio.run(_watch(server, target, launched_s, is_cold))
 
 
-async def _watch(server: subprocess.Popen[bytes], port: int, launched_s: float, is_cold: bool) -> Start:
-    target = Target(f"http://127.0.0.1:{port}", {})
-    while True:
-        try:
-            await wait_ready(target, 0)
-            break
-        except EngineError:
-            if server.poll() is not None:
-                raise EngineError(f"octavo serve ended with status {server.returncode}; run it by hand to see why") from None
-            if time.perf_counter() - launched_s > TIMEOUT_S:
-                raise
-            await asyncio.sleep(0.005)
+async def _watch(server: subprocess.Popen[bytes], target: Target, launched_s: float, is_cold: bool) -> Start:
+    await until_ready(server, target)
     ready_s = time.perf_counter() - launched_s
     api = Api(target, "openai", await first_model(target), ignore_eos=True, extra={})
     answer = await stream_answer(target, api.path, api.body((), Turn("Hello", 1, 1)))

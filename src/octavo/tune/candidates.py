@@ -56,7 +56,9 @@ def knobs_for(num_cpus: int, known_flags: Iterable[str], kept: Iterable[str]) ->
     return tuple(knob for knob in all_knobs if knob.flag in known and knob.flag not in left_out and len(knob.values) > 1)
 
 
-def first_candidates(base: Candidate, knobs: Sequence[Knob], count: int, is_valid: Callable[[Candidate], bool], rng: random.Random) -> list[Candidate]:
+def first_candidates(
+    base: Candidate, knobs: Sequence[Knob], count: int, is_valid: Callable[[Candidate], bool], rng: random.Random
+) -> list[Candidate]:
     """Return `count` candidates or as many as there are: the base, the defaults, and random ones in which half of the knobs are turned."""
     found = dict.fromkeys(candidate for candidate in (base, Candidate()) if is_valid(candidate))
     for _ in range(50 * count):

@@ -67,7 +67,7 @@ def search(
     trials: list[Trial] = []
 
     def ranked(candidates: Sequence[Candidate], share: float) -> list[Candidate]:
-        measured = []
+        measured: list[Trial] = []
         for candidate in candidates:
             if measured and not has_time():
                 break
@@ -86,10 +86,10 @@ def search(
 def _final(base: Candidate, finalists: list[Candidate], measure: Measure, trials: list[Trial], has_time: Callable[[], bool]) -> Outcome:
     scores: dict[Candidate, list[float]] = {candidate: [] for candidate in dict.fromkeys([*finalists, base])}
     for number in range(1, MAX_ROUNDS + 1):
-        for candidate in scores:
+        for candidate, series in scores.items():
             trial = measure(candidate, 1.0)
             trials.append(trial)
-            scores[candidate].append(trial.score)
+            series.append(trial.score)
         outcome = _judge(base, scores, trials)
         if outcome.is_sure or (number >= 3 and not has_time()):
             break
