@@ -17,7 +17,7 @@ STOREYS = [
     {"engine"},
     {"client"},
     {"server"},
-    {"cli", "bench", "doctor"},
+    {"cli", "bench", "doctor", "tune"},
 ]
 STOREY = {room: number for number, rooms in enumerate(STOREYS) for room in rooms}
 PURE = {"parsers", "scheduler", "kv", "planner", "messages", "params", "specs", "config", "errors", "units"}

@@ -29,8 +29,8 @@ def test_a_server_at_rest_is_healthy(capsys):
 def test_findings_come_as_json_and_as_exit_code_1(capsys):
     engine = FakeEngine()
     engine.num_unfinished = 12
-    engine.step(num_running=8, num_waiting=4, kv_usage=0.2)
     with open_server(engine, api_key=("secret",)) as server, pytest.MonkeyPatch.context() as patch:
+        engine.step(num_running=8, num_waiting=4, kv_usage=0.2)
         patch.setenv("OCTAVO_API_KEY", "secret")
         assert doctor_main([server.url, "--json", *QUICK]) == 1
     report = json.loads(capsys.readouterr().out)

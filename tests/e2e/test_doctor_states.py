@@ -43,7 +43,6 @@ def examine(flags, drive, stated=None, window_s=WINDOW_S, warm_up_s=1.0, fails=F
 
     with serve(*flags) as url:
         seen = asyncio.run(observe(url))
-    print(seen.counts, seen.before, sep="\n")
     diagnosis = diagnose(seen)
     for finding in diagnosis.findings:
         print(finding.rule, *map(str, finding.evidence), finding.command, sep="\n    ")
@@ -160,16 +159,6 @@ def test_a_prefix_cache_that_forgets_is_named(tiny):  # noqa: F811
 def test_stalls_by_long_prompts_are_named():
     found = examine([SMOLLM2], long_prompts_among_answers, window_s=8.0)
     assert "--long-prefill-token-threshold 64" in found["long_prompt_stalls"].command
-
-
-@slow
-@real
-def test_a_front_end_that_cannot_keep_up_is_named(tiny):  # noqa: F811
-    async def many_streams(crowd):
-        crowd.add_readers(64, prompts(8, vocab=128)(), 200, logprobs=5)
-
-    found = examine([tiny, "--max-num-seqs", "64"], many_streams)
-    assert "front_end" in found
 
 
 @slow

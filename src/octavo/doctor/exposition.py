@@ -31,6 +31,7 @@ class Page:
     num_engines: int
     models: tuple[str, ...]
     cache_config: Mapping[str, str]
+    unfinished: float | None = None  # /load, fetched beside the page
 
     def counts(self) -> Counts:
         read = self.values.get

@@ -45,7 +45,10 @@ async def _page(target: Target) -> tuple[float, Page]:
         raise StartupError("the server wants a key for /metrics: put it into OCTAVO_API_KEY")
     if status != 200:
         raise StartupError(f"/metrics answers {status}; there is nothing to observe")
-    return time.monotonic(), read_page(body.decode("utf-8", "replace"))
+    page = read_page(body.decode("utf-8", "replace"))
+    load_status, load = await _get(target, "/load")
+    unfinished = _json(load).get("server_load") if load_status == 200 else None
+    return time.monotonic(), dataclasses.replace(page, unfinished=unfinished)
 
 
 async def _illness(target: Target) -> str | None:

@@ -127,6 +127,13 @@ def test_seats_and_pool_count_over_all_engines():
     assert names(seen(settings=two, samples=gauges(16, 3, 0.3))) == ["batch_width"]
 
 
+def test_answers_that_the_engine_has_done_with_wait_for_the_front_end():
+    behind = tuple(dataclasses.replace(sample, unfinished=40) for sample in gauges(2, 0, 0.1))
+    quick = {"samples": behind, "counts": Counts(generation_tokens=4000)}
+    assert "front_end" in names(seen(**quick, step_tokens=steps(le_8=500)))
+    assert "front_end" not in names(seen(**quick, step_tokens=steps(le_256=20)))  # the engine's long steps make its gauges old
+
+
 def test_one_prompt_at_a_time_that_fits_is_not_held_up_by_the_budget():
     full = {"step_tokens": steps(le_256=50, le_8=50), "counts": Counts(generation_tokens=400), "samples": gauges(1, 0, 0.1)}
     assert "token_budget" not in names(seen(**full))
