@@ -177,6 +177,17 @@ def test_what_cannot_be_is_said_and_the_next_setting_clears_it(page, address):
     assert "It does not fit" in page.inner_text("#notes")
 
 
+def test_a_garbled_address_leaves_what_it_garbles_as_it_begins(page, address):
+    open_at(page, address, "#model=numbers&layers=abc&kv_heads=&block_size=auto&nix=1&__proto__=2&conversation=777")
+    assert (page.input_value("#layers"), page.inner_text("output[for=layers]"), page.inner_text("output[for=kv_heads]")) == (
+        "63",
+        "64",
+        "8",
+    )
+    assert page.inner_text("output[for=conversation]") == "777"  # no step of the slider, but a setting
+    assert page.url == f"{address}#model=numbers&conversation=777"
+
+
 @pytest.mark.parametrize("width", [360, 800, 1280])
 def test_nothing_is_wider_than_the_screen(page, address, width):
     page.set_viewport_size({"width": width, "height": 800})

@@ -168,7 +168,7 @@ def _capacity(d: Deployment, plan: Plan) -> list[Derivation]:
         lines.append(
             Derivation(
                 "bytes of the longest context",
-                "most that is not more than available - bytes a block: sum of state + bytes a token * block size * blocks",
+                "state + bytes a token * block size * blocks of each kind of layer; the most within available - bytes a block",
                 " + ".join(_kept(d, s.longest_context)),
                 d.rank.sequence_bytes(d.kv, s.longest_context, d.block_size),
                 "B",

@@ -52,14 +52,15 @@ export function toQuery(asked, defaults) {
   return query.toString();
 }
 
+// The setting that a query tells; what it garbles stays as `defaults` have it.
 export function fromQuery(form, text, defaults) {
   const values = { ...defaults };
   for (const [name, word] of new URLSearchParams(text)) {
     const input = form.elements.namedItem(name);
-    if (!(name in defaults) || !input) continue;
-    const isNumber = sliders.has(input) && word.trim() !== "" && Number.isFinite(Number(word));
-    if (sliders.has(input)) values[name] = isNumber ? Number(word) : null;
-    else values[name] = word;
+    if (!input || !Object.hasOwn(defaults, name)) continue;
+    if (!sliders.has(input)) values[name] = word;
+    else if (word === "auto" && sliders.get(input).includes(word)) values[name] = null;
+    else if (word.trim() !== "" && Number.isFinite(Number(word))) values[name] = Number(word);
   }
   return values;
 }

@@ -15,7 +15,8 @@ async function ask(body) {
   const headers = { "content-type": "application/json" };
   for (;;) {
     if (key) headers.authorization = `Bearer ${key}`;
-    const response = await fetch(API, body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers });
+    const response = await fetch(API, body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers }).catch(() => null);
+    if (!response) throw new Error("The server does not answer. Is it still running?");
     if (response.status === 401) {
       await askForKey();
       continue;
