@@ -4,10 +4,12 @@
 PYTHON ?= python3
 VENV   ?= .venv
 MODEL  ?= smollm2-135m-instruct
+HISTORIES ?= 200000
+MUTANTS ?= 200
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/include/octavo/*.h csrc/kernels/*)
 
-.PHONY: help serve install test lint unit native test-arm sanitize test-reference test-browser test-slow bench clean
+.PHONY: help serve install test lint unit native test-arm sanitize test-reference test-browser test-slow test-histories mutation bench clean
 
 help:
 	@echo 'make serve           install, pull $(MODEL), serve it on http://127.0.0.1:8000'
@@ -15,6 +17,8 @@ help:
 	@echo 'make test-reference  compare with Hugging Face transformers (installs PyTorch)'
 	@echo 'make test-browser    the planner page in a headless Chromium (apt-get install chromium)'
 	@echo 'make test-slow       long sweeps'
+	@echo 'make test-histories  $(HISTORIES) simulated histories of scheduler and KV memory (HISTORIES=N)'
+	@echo 'make mutation        change kv/ and scheduler/ in $(MUTANTS) places; the tests must notice (MUTANTS=N)'
 	@echo 'make test-arm        native tests for AArch64, cross-compiled and run under QEMU (Debian: g++-aarch64-linux-gnu qemu-user-static)'
 	@echo 'make sanitize        native tests under ASan and UBSan'
 	@echo 'make bench           install size, start-up time and speed on this machine (benchmarks/suite.py has all, peers too)'
@@ -85,6 +89,12 @@ test-browser: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/octavo pull $(MODEL)
 	$(BIN)/pytest -m 'slow and not reference'
+
+test-histories: $(VENV)/.dev
+	$(BIN)/python benchmarks/histories.py $(HISTORIES)
+
+mutation: $(VENV)/.dev
+	$(BIN)/python benchmarks/mutation.py kv scheduler --sample $(MUTANTS)
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/footprint.py

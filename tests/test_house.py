@@ -12,7 +12,7 @@ STOREYS = [
     {"errors", "messages", "params", "specs", "units"},
     {"config", "planner", "metrics", "parsers"},
     {"ops", "scheduler", "kv"},
-    {"models", "loaders", "sampling", "text"},
+    {"models", "loaders", "sampling", "text", "simulator"},
     {"worker"},
     {"engine"},
     {"client"},

@@ -11,13 +11,14 @@ def check_pool(pool: BlockPool, tables: Iterable[BlockTable]) -> None:
     """Assert that every block is in exactly one place, given all live tables."""
     tables = list(tables)
     free = pool.free_ids()
-    assert len(set(free)) == len(free) == pool.num_free
+    free_set = set(free)
+    assert len(free_set) == len(free) == pool.num_free
     held = [[block_id for block_id in table.block_ids if block_id != NULL_BLOCK] for table in tables]
     holders = Counter(block_id for block_ids in held for block_id in block_ids)
-    assert 0 not in free
+    assert 0 not in free_set
     for block_id in range(1, pool.num_blocks):
         assert pool.ref_count(block_id) == holders[block_id]
-        assert (block_id in set(free)) == (holders[block_id] == 0)
+        assert (block_id in free_set) == (holders[block_id] == 0)
     for block_ids in held:
         assert len(set(block_ids)) == len(block_ids)
         for block_id in block_ids:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.fakes.history_worker import HistoryWorker, make_request, solo_output, solo_scores
 from tests.fakes.inline_executor import InlineFutures
-from tests.fakes.pool_checks import check_pool
+from tests.fakes.scheduler_checks import check_plan, check_states
 
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
@@ -188,51 +188,15 @@ class SchedulerMachine(Histories):
         preemptions = scheduler.counters.preemptions
         plan = scheduler.plan()
         assert first is None or first.status is Status.RUNNING, "the first in rank was preempted"
-        assert scheduler.num_running <= self.limits.max_num_seqs
         if plan is not None:
-            assert 0 < plan.num_tokens <= self.limits.max_num_batched_tokens
-            assert plan.num_logits <= self.limits.max_num_seqs
             assert scheduler.counters.preemptions == preemptions or not plan.new_rows
-            self.check_rows(plan.rows)
+            check_plan(scheduler, self.limits, plan)
         self.check()
         return plan
 
-    def check_rows(self, rows):
-        scheduler, threshold = self.scheduler, self.limits.long_prefill_token_threshold
-        planned = {row.request_id for row in rows}
-        for state in scheduler._running:
-            ending = state.num_tokens + state.num_pending == state.stop.max_total
-            assert state.request_id in planned or ending, "a running request got no token"
-        if threshold and len(scheduler._states) > 1 and not self.limits.adaptive_threshold and self.limits.chunked_prefill:
-            assert all(row.num_tokens <= threshold for row in rows)
-        for row in rows:
-            state = scheduler._states[row.request_id]
-            assert state.status is Status.RUNNING
-            assert row.start + row.num_tokens == state.num_planned_tokens <= state.table.capacity
-            known = state.num_tokens + state.num_pending - row.wants_sample  # before this row's own sample
-            assert row.wants_sample == (state.num_planned_tokens == known)
-
     def check(self):
-        scheduler = self.scheduler
-        running = scheduler._running
-        waiting = [state for state in scheduler._states.values() if state.status in (Status.WAITING, Status.PREEMPTED)]
-        assert running == sorted(running, key=lambda state: state.rank)
-        assert all(state.status is Status.RUNNING for state in running)
-        assert len(waiting) == scheduler.num_waiting
-        assert set(scheduler._states) == {state.request_id for state in [*running, *waiting]} == set(self.requests) - set(self.endings)
-        if self.limits.policy == "fcfs":
-            for tenant in {state.request.tenant for state in waiting}:
-                first = min(state.rank for state in waiting if state.request.tenant == tenant)
-                assert all(state.rank < first for state in running if state.request.tenant == tenant), "first come, first served"
-        for state in running:
-            known = state.num_tokens + state.num_pending
-            assert 0 <= state.num_computed_tokens <= state.num_planned_tokens <= known <= state.stop.max_total
-            assert state.num_planned_tokens > 0
-            assert state.num_pending == 0 or len(self.in_flight) + 1 >= state.num_pending
-        for state in waiting:
-            assert state.num_computed_tokens == state.num_planned_tokens == 0
-            assert state.table.block_ids == []
-        check_pool(scheduler.kv.pool, [state.table for state in running])
+        check_states(self.scheduler, self.limits, len(self.in_flight))
+        assert set(self.scheduler._states) == set(self.requests) - set(self.endings)
 
     def teardown(self):
         if not hasattr(self, "scheduler"):

@@ -110,7 +110,7 @@ def _profile(argv: Sequence[str]) -> int:
         table.add_row(part.name, str(part.count), f"{part.seconds * 1e3:.3f}", f"{share:.1%}", "█" * round(40 * share))
     table.add_row("all", "", f"{total * 1e3:.3f}", f"{shape.rows * shape.query / total:,.0f} tok/s", "")
     Console().print(table)
-    _write_json(args.output_json, {"parts": [dataclasses.asdict(part) for part in parts], "seconds": total})
+    _write_json(args.output_json, dataclasses.asdict(shape) | {"parts": [dataclasses.asdict(part) for part in parts], "seconds": total})
     return 0
 
 

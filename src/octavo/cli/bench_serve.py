@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from octavo.bench.arrivals import Ramp, arrival_times
 from octavo.bench.datasets import (
     DATASETS,
     Lengths,
@@ -34,6 +33,7 @@ from octavo.config import env
 from octavo.config.flags import FlagParser, flag_type
 from octavo.config.schema import ModelConfig
 from octavo.errors import ConfigError
+from octavo.simulator.arrivals import Ramp, arrival_times
 from octavo.units import parse_int
 
 MAX_PROMPTS = 1_000_000

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import pytest
 
 from octavo.bench import svg
-from octavo.bench.arrivals import Ramp, arrival_times
 from octavo.bench.compare import compare, differing_settings
 from octavo.bench.datasets import (
     Lengths,
@@ -25,6 +24,7 @@ from octavo.bench.pareto import pareto_front, sweep_page
 from octavo.bench.report import block, page, sparkline
 from octavo.bench.serving import Record, Run
 from octavo.errors import ConfigError
+from octavo.simulator.arrivals import Ramp, arrival_times
 
 
 class WordCounter:
