@@ -9,6 +9,7 @@
     │   ├── NotFound                 404  unknown model or route
     │   └── PayloadTooLarge          413
     ├── CapacityError                503  not now: try again after `retry_after_s`
+    ├── DeadlineExceeded             504  the answer was not whole in the time that the caller or the operator gave
     ├── EngineError                  500  our fault
     │   ├── RequestFailed            500  this one request failed (NaN logits, an exception in its row)
     │   └── EngineDead               503  the engine process is gone
@@ -81,6 +82,11 @@ class CapacityError(OctavoError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message, code=code, param=param)
         self.retry_after_s = retry_after_s
+
+
+class DeadlineExceeded(OctavoError):
+    status = 504
+    code = "deadline_exceeded"
 
 
 class EngineError(OctavoError):

@@ -87,6 +87,8 @@ class FakeGeneration:
     async def __anext__(self):
         if not self._outputs:
             raise StopAsyncIteration
+        if self._engine.stall_at is not None and self._outputs[0].num_output_tokens > self._engine.stall_at:
+            self._engine.running.clear()
         await self._engine.running.wait()
         await asyncio.sleep(0)
         output = self._outputs.popleft()
@@ -132,6 +134,8 @@ class FakeEngine:
         self.says = None  # the pieces of text of every answer, instead of words
         self.stop_reason = None  # of every answer
         self.fail_at = None  # the token at which every request ends with an error
+        self.error_code = None  # of that error
+        self.stall_at = None  # the token before which every answer waits for `running` to be set anew
         self.running = asyncio.Event()
         self.running.set()
         self.controls = []
@@ -192,6 +196,7 @@ class FakeEngine:
                     num_output_tokens=place + 1,
                     num_cached_tokens=len(prompt) // 16 * 16,
                     error="the logits hold NaN" if failed else None,
+                    error_code=self.error_code if failed else None,
                 )
             )
             if failed:

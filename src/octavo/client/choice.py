@@ -74,6 +74,7 @@ class Choice:
             prompt_logprobs=self._scored(delta.prompt_logprobs),
             begun_s=delta.begun_s,
             num_preemptions=delta.num_preemptions,
+            error_code=delta.error_code,
         )
 
     def _scored(self, logprobs: list[TokenLogprobs] | None) -> list[PositionLogprobs] | None:

@@ -32,9 +32,10 @@ class RequestOutput:
 
     `text` never splits a character and never shows a stop string (unless include_stop_str_in_output); it may lag behind
     `token_ids`. `stop_reason`: the stop string or stop token id that ended it. Counts are totals so far.
-    `error` is set with finish_reason "error". `prompt_logprobs`: of the next prompt tokens, from the prompt's second on, when
-    they were asked for; all of them come before the first token. `begun_s`: when its first step was planned, in monotonic
-    seconds; only in the first event after it. `num_preemptions`: how often it lost its place in the batch, in the last event.
+    `error` is set with finish_reason "error", `error_code` as in TokenDelta. `prompt_logprobs`: of the next prompt tokens, from
+    the prompt's second on, when they were asked for; all of them come before the first token. `begun_s`: when its first step was
+    planned, in monotonic seconds; only in the first event after it. `num_preemptions`: how often it lost its place in the batch,
+    in the last event.
     """
 
     request_id: str
@@ -51,6 +52,7 @@ class RequestOutput:
     prompt_logprobs: list[PositionLogprobs] | None = None
     begun_s: float | None = None
     num_preemptions: int = 0
+    error_code: str | None = None
 
     def __repr__(self) -> str:
         return f"RequestOutput({self.request_id!r}[{self.index}], +{len(self.token_ids)} tokens, {self.finish_reason})"

@@ -283,6 +283,14 @@ FLAGS: tuple[Flag, ...] = (
     Flag(
         "watermark", "scheduler.watermark", "Scheduling", "share of KV blocks kept free when waiting requests are admitted", "0..1", _number
     ),
+    Flag(
+        "max-queue-time",
+        "scheduler.max_queue_s",
+        "Scheduling",
+        "longest time that a request may wait for its first step; it is answered 503 then",
+        "SECONDS",
+        _number,
+    ),
     Flag("async-scheduling", "scheduler.async_scheduling", "Scheduling", "plan each step while the one before it computes", switch=True),
     Flag(
         "backend",
@@ -339,6 +347,22 @@ FLAGS: tuple[Flag, ...] = (
         "server.max_num_queued_tokens",
         "HTTP",
         "prompt tokens of requests without a first token yet, beyond which new ones are answered 503",
+        "N",
+        parse_int,
+    ),
+    Flag(
+        "request-timeout",
+        "server.request_timeout_s",
+        "HTTP",
+        "longest time for an answer; a request may ask for less in X-Request-Timeout-Ms; it is answered 504 then",
+        "SECONDS",
+        _number,
+    ),
+    Flag(
+        "stream-interval",
+        "server.stream_interval",
+        "HTTP",
+        "tokens of one event of a stream, where the request's own stream_interval does not say; the first token never waits",
         "N",
         parse_int,
     ),

@@ -21,6 +21,8 @@ UNSET_FIELDS = (  # None means none, not "decide"
     "server.ssl_certfile",
     "server.ssl_ca_certs",
     "server.max_num_queued_tokens",
+    "server.request_timeout_s",
+    "scheduler.max_queue_s",
     "cache.kv_events",
     "cache.kv_offload_gib",
     "cache.kv_offload_dir",

@@ -123,6 +123,9 @@ class CacheConfig:
         return self.kv_offload_gib is not None or self.kv_offload_dir is not None
 
 
+MAX_WAIT_S = 86_400.0  # a day
+
+
 @dataclass(frozen=True)
 class SchedulerConfig:
     """None: 128 sequences and 512 tokens a step on a CPU, twice that for throughput; active and scheduled: as those two."""
@@ -137,6 +140,7 @@ class SchedulerConfig:
     long_prefill_token_threshold: int = 0  # 0: half of what is left of a step
     long_prefill_token_threshold_adaptive: bool = False  # never less than an equal share of a step
     watermark: float = 0.0  # share of blocks kept free when admitting waiting requests
+    max_queue_s: float | None = None  # longest wait for a first step; None: for ever
     async_scheduling: bool = True  # plan a step while the one before it computes
 
     def __post_init__(self) -> None:
@@ -157,6 +161,8 @@ class SchedulerConfig:
             )
         if self.long_prefill_token_threshold < 0:
             raise ConfigError(f"long_prefill_token_threshold is {self.long_prefill_token_threshold}; it must be at least 0 (0: off)")
+        if self.max_queue_s is not None and not 0 < self.max_queue_s <= MAX_WAIT_S:
+            raise ConfigError(f"max_queue_s is {self.max_queue_s:g}; it must be more than 0 and at most {MAX_WAIT_S:,.0f}")
         if not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark is {self.watermark:g}; it must be at least 0 and less than 1")
 
@@ -212,6 +218,8 @@ class ServerConfig:
     enable_admin_endpoints: bool = False  # GET /server_info, POST /reset_prefix_cache, /ui/plan
     max_num_queued_reqs: int | None = None  # unfinished requests beyond which new ones get 503
     max_num_queued_tokens: int | None = None  # likewise for prompt tokens of requests without a first token
+    request_timeout_s: float | None = None  # longest time for an answer; a request may ask for less
+    stream_interval: int = 1  # tokens of one event of a stream, where the request does not say
     enable_auto_tool_choice: bool = True
     tool_call_parser: str = "auto"  # auto: what the chat template teaches, if it is surely one format; none
     reasoning_parser: str = "none"
@@ -241,6 +249,10 @@ class ServerConfig:
         for name in ("max_num_queued_reqs", "max_num_queued_tokens"):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 0")
+        if self.request_timeout_s is not None and not 0 < self.request_timeout_s <= MAX_WAIT_S:
+            raise ConfigError(f"request_timeout_s is {self.request_timeout_s:g}; it must be more than 0 and at most {MAX_WAIT_S:,.0f}")
+        if self.stream_interval < 1:
+            raise ConfigError(f"stream_interval is {self.stream_interval}; it must be at least 1")
         if self.max_body_bytes < 1024:
             raise ConfigError(f"max_body_bytes is {self.max_body_bytes}; it must be at least 1024")
         if not _METRIC_NAME.fullmatch(self.metrics_prefix + "x"):

@@ -32,6 +32,7 @@ class EngineCore:
         self._in_flight: deque[StepPlan] = deque()  # started and not applied, the oldest first
         self._num_dropped = 0  # of those, how many the executor will not run: they stand behind one that failed
         self._deltas: list[TokenDelta] = []  # to go out with the next step
+        self._queued: deque[tuple[float, str]] = deque()  # (when, request), the oldest first, where waiting has an end
         self._begun_s: dict[str, float] = {}  # requests whose first step is planned and not told yet -> when
 
     @property
@@ -48,6 +49,8 @@ class EngineCore:
             if isinstance(request, PoolRequest):
                 raise InvalidRequest("this model generates text; it gives no vectors or scores")
             delta = self._scheduler.add(request)
+            if self._scheduler.limits.max_queue_s is not None:
+                self._queued.append((time.monotonic(), request.request_id))
         except (RequestError, CapacityError) as refusal:
             delta = TokenDelta(request.request_id, [], "error", error=refusal.message)
         if delta is not None:
@@ -78,6 +81,7 @@ class EngineCore:
         Before it waits, as many plans are started as the executor takes: what comes after this step is under way by then."""
         began = time.perf_counter()
         before = replace(self._scheduler.counters)
+        self._refuse_stale()
         self._start_plans()
         if not self._in_flight:
             return StepOutputs(self._take_deltas()) if self._deltas else None
@@ -87,6 +91,15 @@ class EngineCore:
         step_s = time.perf_counter() - began
         stats = self._stats(plan, before, schedule_s=planned - began + apply_s, device_s=result.device_s, step_s=step_s)
         return StepOutputs(self._take_deltas(), stats)
+
+    def _refuse_stale(self) -> None:
+        """End the requests that have waited longer than max_queue_s for their first step."""
+        most_s = self._scheduler.limits.max_queue_s
+        while most_s is not None and self._queued and time.monotonic() - self._queued[0][0] > most_s:
+            _, request_id = self._queued.popleft()
+            error = f"the request has waited {most_s:g} s for its first step (max_queue_s); try again in a moment"
+            if (delta := self._scheduler.refuse(request_id, error)) is not None:
+                self._deltas.append(delta)
 
     def _start_plans(self) -> None:
         while self._num_dropped == 0 and len(self._in_flight) < self._executor.depth and (plan := self._scheduler.plan()):

@@ -89,6 +89,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         chunked_prefill=config.scheduler.enable_chunked_prefill,
         watermark=config.scheduler.watermark,
         policy=cast(Policy, config.scheduler.scheduling_policy),
+        max_queue_s=config.scheduler.max_queue_s,
     )
     check_limits(limits)
     parts = make_parts(config.cache, loaded, kv_spec, path, ledger, worker.read_block)

@@ -100,6 +100,7 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     deltas without one.
     `begun_s`: when the request's first step was planned, in monotonic seconds; in the first delta after it (and again in a
     later one, when the request was computed anew: the first counts). `num_preemptions`: how often it lost its place, in the last.
+    `error_code`: server_overloaded when it was ended for having waited too long; None for every other failure.
     `pooled`: the answer to a PoolRequest, float32 values (of all tokens' vectors, one after another, for token_embed).
     """
 
@@ -114,6 +115,7 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     pooled: bytes | None = None
     begun_s: float | None = None
     num_preemptions: int = 0
+    error_code: Literal["server_overloaded"] | None = None
 
     def __repr__(self) -> str:
         return f"TokenDelta({self.request_id!r}, {len(self.token_ids)} tokens, {self.finish_reason})"

@@ -59,6 +59,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("requests_accepted", "counter", "Answers (choices) taken on."),
     Metric("requests_in_flight", "gauge", "Answers taken on that have not ended."),
     Metric("requests_refused", "counter", "Requests answered 503 because too many were unfinished, or too many tokens waited."),
+    Metric("requests_expired", "counter", "Requests answered 504 because their deadline passed."),
     Metric("iteration_tokens_total", "histogram", "Prompt tokens computed and tokens generated in one step.", buckets=STEP_TOKENS),
     Metric("time_to_first_token_seconds", "histogram", "Arrival to first token.", buckets=FIRST_TOKEN_S),
     Metric("inter_token_latency_seconds", "histogram", "Time between two outputs of a request.", buckets=BETWEEN_TOKENS_S),

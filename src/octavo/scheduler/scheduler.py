@@ -120,6 +120,13 @@ class Scheduler:
         self.kv.discard(state.table)
         return self._end(state, Ending("error"), error=error)
 
+    def refuse(self, request_id: str, error: str) -> TokenDelta | None:
+        """End a request that has waited too long for its first step; None when it has had that, or has ended."""
+        state = self._states.get(request_id)
+        if state is None or state.status is not Status.WAITING:
+            return None
+        return replace(self._end(state, Ending("error"), error=error), error_code="server_overloaded")
+
     def preempt_all(self) -> None:
         """Send every running request back to the waiting ones, in their order. None of them holds a block then.
 

@@ -7,6 +7,7 @@ The text comes from octavo.errors or from the catalogue below, never from an exc
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import orjson
@@ -83,8 +84,8 @@ def draining() -> CapacityError:
     return CapacityError("the server is shutting down", code="server_draining")
 
 
-def overloaded(state: str, limit: str) -> CapacityError:
-    return CapacityError(f"{state} and the limit is {limit}; try again in a moment")
+def overloaded(state: str, limit: str, retry_after_s: float) -> CapacityError:
+    return CapacityError(f"{state} and the limit is {limit}; try again in a moment", retry_after_s=retry_after_s)
 
 
 def error_object(error: OctavoError) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def error_response(error: OctavoError, path: str) -> JSONResponse:
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, CapacityError):
-        headers["retry-after"] = str(max(1, round(error.retry_after_s)))
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     if error.status in (408, 413) or error.code == "server_draining":
         headers |= CLOSE  # the rest of the body is not worth reading
     shape = anthropic_error if path.startswith(ANTHROPIC_PATHS) else error_object

@@ -24,6 +24,7 @@ from octavo.metrics.recorder import MetricsRecorder
 from octavo.params import SamplingParams
 from octavo.server.answer_format import AnswerFormat, choose_format
 from octavo.server.auth import KeyRing
+from octavo.server.drain_rate import DrainRate
 from octavo.server.errors import draining, model_loading, overloaded
 from octavo.server.responses.store import ResponseStore
 from octavo.server.stats_line import StatsLine
@@ -84,6 +85,8 @@ class ServerState:
         self.responses = ResponseStore(config.response_store_bytes)
         self.stats_line = StatsLine()
         self._engine: Engine | None = None
+        self.drained_answers = DrainRate()
+        self.drained_tokens = DrainRate()
         self._is_draining = False
         self._text_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
 
@@ -137,11 +140,13 @@ class ServerState:
         limit = config.max_num_queued_reqs
         if limit is not None and engine.num_unfinished + num_choices > limit:
             self.metrics.count("requests_refused", 1)
-            raise overloaded(f"{engine.num_unfinished:,} requests are unfinished", f"{limit:,} (max_num_queued_reqs)")
+            seconds = self.drained_answers.seconds_for(engine.num_unfinished + num_choices - limit)
+            raise overloaded(f"{engine.num_unfinished:,} requests are unfinished", f"{limit:,} (max_num_queued_reqs)", seconds)
         limit = config.max_num_queued_tokens
         if limit is not None and engine.num_queued_tokens >= limit:
             self.metrics.count("requests_refused", 1)
-            raise overloaded(f"{engine.num_queued_tokens:,} prompt tokens wait", f"{limit:,} (max_num_queued_tokens)")
+            seconds = self.drained_tokens.seconds_for(engine.num_queued_tokens - limit + 1)
+            raise overloaded(f"{engine.num_queued_tokens:,} prompt tokens wait", f"{limit:,} (max_num_queued_tokens)", seconds)
         return engine
 
     async def in_text_pool(self, work: Callable[..., T], *args: Any) -> T:

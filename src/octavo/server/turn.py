@@ -48,7 +48,8 @@ async def open_turn(request: Request, body: ChatRequest, name: str) -> Turn:
     prompt = Prompt(token_ids, params, _echo(body))
     usage = Usage([prompt])
     parts = read_answers(salted_events(request, body, [prompt], name), reading, usage, params.n)
-    return Turn(prompt, parts if body.stream_interval in (None, 1) else paced_parts(parts, body.stream_interval), usage)
+    interval = body.stream_interval or state.config.stream_interval
+    return Turn(prompt, parts if interval == 1 else paced_parts(parts, interval), usage)
 
 
 async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:

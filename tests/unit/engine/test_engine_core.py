@@ -3,6 +3,7 @@ import time
 import pytest
 from tests.fakes.history_worker import HistoryWorker, make_request, solo_output
 
+from octavo.engine import core as core_module
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor
 from octavo.errors import EngineError
@@ -193,3 +194,36 @@ def test_the_last_delta_says_how_often_a_request_lost_its_place():
     _, finals, stats = run(core)
     assert sum(delta.num_preemptions for delta in finals.values()) == sum(step.num_preemptions for step in stats) > 0
     assert finals["r0"].num_preemptions == 0
+
+
+def test_a_request_that_waits_too_long_for_its_first_step_is_refused_and_nobody_else(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(core_module.time, "monotonic", lambda: now)
+    core, _ = make_core(max_num_seqs=2, max_queue_s=5.0)
+    for number in range(3):
+        core.add(make_request(f"r{number}", [number, 1, 2], max_tokens=8))
+    core.step()  # r0 and r1 run
+    now = 104.0
+    core.add(make_request("r3", [3, 1, 2], max_tokens=8))
+    now = 106.0
+    _, finals, _ = run(core)
+    assert finals["r2"].finish_reason == "error"
+    assert finals["r2"].error_code == "server_overloaded"
+    assert "5 s" in finals["r2"].error
+    assert [finals[name].finish_reason for name in ("r0", "r1", "r3")] == ["length"] * 3
+
+
+def test_a_preempted_request_has_had_its_first_step_and_is_not_refused(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(core_module.time, "monotonic", lambda: now)
+    core, _ = make_core(num_blocks=12, max_queue_s=5.0)
+    for number in range(4):
+        core.add(make_request(f"r{number}", list(range(number, number + 4)), max_tokens=24))
+    preemptions, tokens = 0, 0
+    while core.has_work:
+        outputs = core.step()
+        preemptions += outputs.stats.num_preemptions if outputs.stats else 0
+        tokens += sum(len(delta.token_ids) for delta in outputs.deltas)
+        now += 2.0 if preemptions else 0.0
+    assert preemptions
+    assert tokens == 4 * 24

@@ -12,8 +12,10 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from octavo.client.outputs import RequestOutput
+from octavo.server.deadline import deadline_of
 from octavo.server.openai.generation import Events, Prompt, generate
 from octavo.server.openai.schemas import RequestBody
+from octavo.server.state import ServerState
 
 T = TypeVar("T")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # what 64 bits hold
@@ -26,14 +28,16 @@ def salted_events(request: Request, body: RequestBody, prompts: Sequence[Prompt]
     """
     tenant = request.state.cache_salt
     salt = tenant if body.cache_salt is None else f"{tenant}\0{body.cache_salt}"  # neither holds a NUL
+    state: ServerState = request.app.state.server
     return generate(
-        request.app.state.server,
+        state,
         prompts,
         request_id=name,
         cache_salt=salt,
         tenant=tenant,
         priority=_priority(request, body),
         arrival_s=request.state.arrival_s,
+        deadline=deadline_of(request),
     )
 
 
@@ -47,7 +51,9 @@ def _priority(request: Request, body: RequestBody) -> int:
 
 def paced_events(request: Request, body: RequestBody, prompts: Sequence[Prompt], name: str) -> Events:
     """Return the same events, those of a choice joined until they bring `stream_interval` tokens."""
-    return paced(salted_events(request, body, prompts, name), body.stream_interval or 1, joined_events, lambda event: event)
+    state: ServerState = request.app.state.server
+    interval = body.stream_interval or state.config.stream_interval
+    return paced(salted_events(request, body, prompts, name), interval, joined_events, lambda event: event)
 
 
 async def paced(

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.client.outputs import RequestOutput
-from octavo.errors import EngineDead, RequestError, RequestFailed
+from octavo.errors import CapacityError, DeadlineExceeded, EngineDead, RequestError, RequestFailed
 from octavo.params import SamplingParams
+from octavo.server.deadline import Deadline, events_until
 from octavo.server.state import Generation, ServerState
 
 Events = AsyncGenerator[tuple[int, RequestOutput], None]
@@ -94,11 +95,19 @@ class Usage:
 
 
 async def generate(
-    state: ServerState, prompts: Sequence[Prompt], *, request_id: str, cache_salt: str, tenant: str, priority: int, arrival_s: float
+    state: ServerState,
+    prompts: Sequence[Prompt],
+    *,
+    request_id: str,
+    cache_salt: str,
+    tenant: str,
+    priority: int,
+    arrival_s: float,
+    deadline: Deadline | None,
 ) -> Events:
     """Yield (choice, event) of all prompts, interleaved; choice j of prompt i has number i * n + j.
 
-    Raises CapacityError and RequestError before the first event, EngineError at any time. Closing it aborts what is
+    Raises CapacityError and RequestError before the first event, EngineError and DeadlineExceeded at any time. Closing it aborts what is
     unfinished. `arrival_s` is in monotonic seconds.
     """
     engine = state.admit(sum(prompt.params.n for prompt in prompts))  # asked again: others came while this one was read
@@ -115,10 +124,13 @@ async def generate(
                 )
                 opened.push_async_callback(generation.aclose)
                 generations.append(generation)
-            async for index, event in _merge(generations):
+            events = _merge(generations)
+            async for index, event in events if deadline is None else events_until(deadline, events):
                 choice = index * n + event.index
                 if event.begun_s is not None:
                     clocks[choice].begin(event.begun_s)
+                if event.token_ids and event.num_output_tokens == len(event.token_ids):
+                    state.drained_tokens.count(event.num_prompt_tokens)
                 clocks[choice].tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens)
                 if event.finish_reason is not None:
                     clocks[choice].end(event.finish_reason, event.num_preemptions)
@@ -128,7 +140,11 @@ async def generate(
         for clock in clocks:
             clock.end("error")
         raise
+    except DeadlineExceeded:
+        metrics.count("requests_expired", 1)
+        raise
     finally:
+        state.drained_answers.count(len(clocks))
         for clock in clocks:
             clock.end("abort")
 
@@ -155,6 +171,8 @@ async def _merge(generations: Sequence[Generation]) -> Events:
 
 
 def _raise_failure(event: RequestOutput) -> None:
+    if event.error_code == "server_overloaded":
+        raise CapacityError(event.error or "the request has waited too long")
     if event.finish_reason == "error":
         raise RequestFailed(event.error or "the engine failed this request")
     if event.finish_reason == "abort":

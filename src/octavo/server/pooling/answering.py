@@ -15,8 +15,10 @@ import orjson
 from starlette.requests import Request
 
 from octavo.client.pooling import PoolFront, PoolPrompt
+from octavo.errors import DeadlineExceeded
 from octavo.messages.wire import PoolTask
 from octavo.server.body import read_json_object
+from octavo.server.deadline import deadline_of, in_time
 from octavo.server.disconnect import until_disconnect
 from octavo.server.errors import JSONResponse
 from octavo.server.openai.models import check_model
@@ -56,9 +58,15 @@ async def read_prompts(request: Request, engine: Engine, read: Callable[[PoolFro
 async def answer_all(
     request: Request, prompts: Sequence[PoolPrompt], task: PoolTask, *, activate: bool = True, priority: int | None = None
 ) -> list[FloatArray]:
-    """Return the engine's answer to each prompt, in order. Raises RequestError, CapacityError and EngineError."""
+    """Return the engine's answer to each prompt, in order. Raises RequestError, CapacityError, EngineError and DeadlineExceeded."""
     state: ServerState = request.app.state.server
-    return await until_disconnect(request.receive, _answer_all(state, prompts, task, activate, priority or 0, request.state.arrival_s))
+    deadline = deadline_of(request)
+    work = _answer_all(state, prompts, task, activate, priority or 0, request.state.arrival_s)
+    try:
+        return await until_disconnect(request.receive, work if deadline is None else in_time(deadline, work))
+    except DeadlineExceeded:
+        state.metrics.count("requests_expired", 1)
+        raise
 
 
 async def _answer_all(
@@ -76,6 +84,7 @@ async def _answer_all(
             clock.end("error")
             raise
         finally:
+            state.drained_answers.count(1)
             clock.end("abort")
 
     tasks = [asyncio.ensure_future(answer(prompt)) for prompt in prompts]
