@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from octavo import __version__
-from octavo.bench.arrivals import arrival_times
 from octavo.bench.datasets import Lengths, Session, TextCounter, file_sessions, random_sessions, trace_sessions
 from octavo.bench.objective import Objective, parse_slo
 from octavo.bench.pareto import pareto_front, sweep_page, sweep_table
@@ -21,6 +20,7 @@ from octavo.config.flags import ALL_GROUPS, FLAGS, FlagParser, did_you_mean, fla
 from octavo.config.resolve import resolve
 from octavo.config.schema import ModelConfig
 from octavo.errors import ConfigError
+from octavo.simulator.arrivals import arrival_times
 from octavo.tune.candidates import Candidate, knobs_for
 from octavo.tune.flags_file import flags_file
 from octavo.tune.search import Outcome, Trial, search
