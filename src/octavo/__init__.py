@@ -13,8 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from octavo.client.answers import Answer, CompletionOutput
     from octavo.client.async_engine import AsyncEngine
-    from octavo.client.llm import LLM, Answer, CompletionOutput
+    from octavo.client.async_llm import AsyncLLM
+    from octavo.client.beam_search import BeamSearchParams
+    from octavo.client.llm import LLM
     from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
     from octavo.errors import OctavoError
     from octavo.params import SamplingParams
@@ -23,9 +26,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncEngine": "octavo.client.async_engine",
+    "AsyncLLM": "octavo.client.async_llm",
+    "Answer": "octavo.client.answers",
+    "BeamSearchParams": "octavo.client.beam_search",
+    "CompletionOutput": "octavo.client.answers",
     "LLM": "octavo.client.llm",
-    "Answer": "octavo.client.llm",
-    "CompletionOutput": "octavo.client.llm",
     "CacheConfig": "octavo.config.schema",
     "EngineConfig": "octavo.config.schema",
     "ModelConfig": "octavo.config.schema",
@@ -39,6 +44,8 @@ __all__ = [
     "LLM",
     "Answer",
     "AsyncEngine",
+    "AsyncLLM",
+    "BeamSearchParams",
     "CacheConfig",
     "CompletionOutput",
     "EngineConfig",

@@ -93,7 +93,10 @@ def test_a_server_on_loopback_answers_to_further_names_that_it_was_told():
 
 
 def test_the_application_has_no_route_but_those_of_the_table():
-    assert [route.path for route in build_routes(served(ServerConfig(**ALL_ON)))] == [endpoint.path for endpoint in ENDPOINTS]
+    routes = build_routes(served(ServerConfig(**ALL_ON)))
+    methods = {(route.path, method) for route in routes for method in route.methods if method != "HEAD"}
+    assert methods == {(endpoint.path, endpoint.method) for endpoint in ENDPOINTS}
+    assert len(routes) == len({endpoint.path for endpoint in ENDPOINTS})
     assert {endpoint.path for endpoint in ENDPOINTS if endpoint.access == "open"} == PROBES | PAGE
 
 

@@ -146,3 +146,31 @@ def test_the_page_needs_nothing_from_elsewhere(app):
 
 def test_no_description_holds_a_place_of_this_machine(app):
     assert "/tmp/" not in json.dumps(call(app, "GET", "/openapi.json").json())
+
+
+def test_a_refused_method_is_told_all_that_the_path_takes(app):
+    refused = call(app, "PUT", "/v1/responses/resp_1")
+    assert refused.status_code == 405
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "DELETE"}
+
+
+def test_a_key_is_described_only_where_one_is_needed(app):
+    assert "security" not in json.dumps(call(app, "GET", "/openapi.json").json())
+    locked = make_app(api_key=("sk-1",))
+    described = call(locked, "GET", "/openapi.json", headers={"authorization": "Bearer sk-1"}).json()
+    assert described["paths"]["/v1/models"]["get"]["security"] == [{"key": []}]
+    assert "security" not in described["paths"]["/health"]["get"]
+
+
+def test_no_described_bound_is_beyond_what_a_body_holds():
+    described = call(make_app(max_body_bytes=4096), "GET", "/openapi.json").json()
+    prompt = described["components"]["schemas"]["CompletionRequest"]["properties"]["prompt"]
+    assert prompt["anyOf"][0]["maxLength"] == 4096
+    assert prompt["anyOf"][1]["maxItems"] == 2048
+
+
+def test_every_place_in_a_path_and_every_answer_is_described(app):
+    for path, item in call(app, "GET", "/openapi.json").json()["paths"].items():
+        for operation in item.values():
+            assert [f"{{{place['name']}}}" in path for place in operation.get("parameters", ())] == [True] * path.count("{")
+            assert {"200", "4XX", "5XX"} == set(operation["responses"])

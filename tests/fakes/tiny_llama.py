@@ -10,13 +10,13 @@ MAX_POSITION = 256
 HIDDEN, LAYERS, HEADS, KV_HEADS, FEED_FORWARD = 64, 2, 4, 2, 96
 
 
-def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35, window: int | None = None) -> Path:
+def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35, window: int | None = None, vocab: int = VOCAB) -> Path:
     """Write config.json and model.safetensors (float32) into `folder` and return it. `scale` is large enough for varied answers.
 
     `window`: a Qwen2 whose second layer sees only so many positions, in place of a Llama."""
     random = np.random.default_rng(seed)
     kv_width = HIDDEN // HEADS * KV_HEADS
-    shapes = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "lm_head.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,)}
+    shapes = {"model.embed_tokens.weight": (vocab, HIDDEN), "lm_head.weight": (vocab, HIDDEN), "model.norm.weight": (HIDDEN,)}
     for layer in range(LAYERS):
         prefix = f"model.layers.{layer}."
         shapes |= {
@@ -49,7 +49,7 @@ def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35, window
         "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS,
-        "vocab_size": VOCAB,
+        "vocab_size": vocab,
         "max_position_embeddings": MAX_POSITION,
         "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0,

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
@@ -140,6 +141,15 @@ class AsyncEngine:
         return cls(config, front, process, ready, log)
 
     @property
+    def front(self) -> TextFront:
+        return self._front
+
+    @property
+    def path(self) -> Path:
+        """Where the model's files are."""
+        return resolve_model(self._config.model.model)
+
+    @property
     def spec(self) -> ModelSpec | EncoderSpec:
         return self._front.spec
 
@@ -208,6 +218,18 @@ class AsyncEngine:
             if self._process is not None:  # else the restart under way sends it
                 self._process.send(request)
         return stream
+
+    def abort(self, request_id: str) -> None:
+        """End what is unfinished of a request: a final event with finish_reason abort for each choice. Unknown ids are ignored."""
+        ids = [
+            engine_id
+            for engine_id, flight in self._in_flight.items()
+            if isinstance(flight.choice, Choice) and flight.choice.request_id == request_id
+        ]
+        for engine_id in ids:
+            self._finish(engine_id, "abort", None)
+        if ids and self._process is not None:
+            self._process.send(AbortRequest(ids))
 
     async def pool(self, prompt: PoolPrompt, task: PoolTask, *, activate: bool = True, priority: int = 0) -> npt.NDArray[np.float32]:
         """Return the vector, vectors or scores of one text, as PoolRequest says. Raises RequestError, RequestFailed and

@@ -27,7 +27,7 @@ class Choice:
         self.output_token_ids: list[int] = []
         self.num_scored_tokens = 0  # of the prompt
         self.ended_by_stop_string = False
-        self._request_id = request_id
+        self.request_id = request_id
         self._index = index
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(
@@ -60,7 +60,7 @@ class Choice:
         elif finish_reason is not None:
             text += self._detokenizer.finish()
         return RequestOutput(
-            request_id=self._request_id,
+            request_id=self.request_id,
             index=self._index,
             text=text,
             token_ids=delta.token_ids,

@@ -63,6 +63,12 @@ def check_generates(front: TextFront) -> None:
         )
 
 
+def default_sampling_params(generation: GenerationDefaults) -> SamplingParams:
+    """Return the sampling defaults that the model's own files state."""
+    stated = {name: getattr(generation, name) for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")}
+    return SamplingParams(**{name: value for name, value in stated.items() if value is not None})
+
+
 def model_name(model: str) -> str:
     """Return what a model is called by those who may not know where it lies: `hf:org/repo` and catalogue names as they are,
     a path by its last part."""

@@ -15,6 +15,7 @@ from octavo.config.schema import CacheConfig
 from octavo.messages.stats import StepStats
 from octavo.messages.wire import EngineReady
 from octavo.metrics.catalogue import METRICS, Metric, token_buckets
+from octavo.metrics.snapshot import Snapshot, snapshot
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter, which no dashboard reads
 
@@ -39,13 +40,21 @@ class MetricsRecorder:
 
     def render(self, *, is_idle: bool) -> bytes:
         """Return all metrics in Prometheus' text format. `is_idle`: no request is unfinished, whatever the last step said."""
+        self._settle(is_idle)
+        return generate_latest(self._registry)
+
+    def snapshot(self, *, is_idle: bool) -> Snapshot:
+        """Return all metrics as values."""
+        self._settle(is_idle)
+        return snapshot(self._registry)
+
+    def _settle(self, is_idle: bool) -> None:
         if is_idle:  # the last requests may have been aborted, and that is no step
             for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
                 self._plain[name].set(0)
             for series in self._waiting.values():
                 series.set(0)
         self._plain["requests_in_flight"].set(len(self._open_clocks))
-        return generate_latest(self._registry)
 
     def record_step(self, step: StepStats) -> None:
         plain = self._plain

@@ -16,7 +16,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`bodies`: the schemas of which a request's body must fit one; none: it takes no body. `switch`: the field of
+    """`bodies`: the schemas of which a request's body must fit one; none: it takes no body. `answer`: what a success brings: a
+    schema's name in answer_schemas, a media type, or "" for no body. `switch`: the field of
     ServerConfig without which there is no such route."""
 
     path: str
@@ -24,5 +25,6 @@ class Endpoint:
     access: Access
     handler: Handler
     summary: str
+    answer: str
     bodies: tuple[type[Body], ...] = ()
     switch: str | None = None

@@ -30,46 +30,72 @@ from octavo.server.responses.schemas import ResponsesRequest
 from octavo.server.state import ServerState
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("/v1/chat/completions", "POST", "key", create_chat_completion, "Answer a conversation", (ChatRequest,)),
-    Endpoint("/v1/completions", "POST", "key", create_completion, "Continue up to 32 texts", (CompletionRequest,)),
-    Endpoint("/v1/responses", "POST", "key", responses.create_response, "Answer items, and keep the answer", (ResponsesRequest,)),
-    Endpoint("/v1/responses/{response_id}", "GET", "key", responses.retrieve_response, "A stored response"),
-    Endpoint("/v1/responses/{response_id}", "DELETE", "key", responses.delete_response, "Forget a stored response"),
-    Endpoint("/v1/responses/{response_id}/cancel", "POST", "key", responses.cancel_response, "Refused: nothing runs in the background"),
-    Endpoint("/v1/responses/{response_id}/input_items", "GET", "key", responses.list_input_items, "What a stored response answers"),
-    Endpoint("/v1/messages", "POST", "key", anthropic.create_message, "Answer a conversation, in Anthropic's shape", (MessagesRequest,)),
-    Endpoint("/v1/messages/count_tokens", "POST", "key", anthropic.count_tokens, "How many tokens its prompt has", (CountTokensRequest,)),
-    Endpoint("/v1/embeddings", "POST", "key", create_embedding, "The vectors of texts", (EmbeddingRequest,)),
-    Endpoint("/v1/rerank", "POST", "key", rerank, "Sort documents by how well they answer a query", (RerankRequest,)),
-    Endpoint("/v2/rerank", "POST", "key", rerank, "As /v1/rerank", (RerankRequest,)),
-    Endpoint("/rerank", "POST", "key", rerank, "As /v1/rerank", (RerankRequest,)),
-    Endpoint("/v1/score", "POST", "key", score, "How well two texts go together", (ScoreRequest,)),
-    Endpoint("/score", "POST", "key", score, "As /v1/score", (ScoreRequest,)),
-    Endpoint("/pooling", "POST", "key", pool, "A vector a token, a vector or scores of texts", (PoolingRequest,)),
-    Endpoint("/classify", "POST", "key", classify, "The likeliest classes of texts", (ClassifyRequest,)),
-    Endpoint("/v1/models", "GET", "key", list_models, "The names under which the model is served"),
-    Endpoint("/v1/models/{model:path}", "GET", "key", retrieve_model, "One of those names"),
+    Endpoint("/v1/chat/completions", "POST", "key", create_chat_completion, "Answer a conversation", "ChatCompletion", (ChatRequest,)),
+    Endpoint("/v1/completions", "POST", "key", create_completion, "Continue up to 32 texts", "TextCompletion", (CompletionRequest,)),
     Endpoint(
-        "/tokenize", "POST", "key", tokens.tokenize, "Text or a conversation as token ids", (TokenizeTextRequest, TokenizeChatRequest)
+        "/v1/responses", "POST", "key", responses.create_response, "Answer items; the answer is kept", "Response", (ResponsesRequest,)
     ),
-    Endpoint("/detokenize", "POST", "key", tokens.detokenize, "Token ids as text", (DetokenizeRequest,)),
+    Endpoint("/v1/responses/{response_id}", "GET", "key", responses.retrieve_response, "A stored response", "Response"),
+    Endpoint("/v1/responses/{response_id}", "DELETE", "key", responses.delete_response, "Forget a stored response", "Deleted"),
+    Endpoint("/v1/responses/{response_id}/cancel", "POST", "key", responses.cancel_response, "Refused: none runs unseen", "Response"),
+    Endpoint("/v1/responses/{response_id}/input_items", "GET", "key", responses.list_input_items, "What it answers", "InputItems"),
     Endpoint(
-        "/tokenizer_info", "GET", "key", tokens.tokenizer_info, "Special tokens, chat template", switch="enable_tokenizer_info_endpoint"
+        "/v1/messages", "POST", "key", anthropic.create_message, "Answer a conversation, Anthropic's way", "Message", (MessagesRequest,)
     ),
-    Endpoint("/invocations", "POST", "key", invoke, "A chat or a text completion, by the body's fields", (ChatRequest, CompletionRequest)),
-    Endpoint("/health", "GET", "open", status.health, "200 when a request would be taken now"),
-    Endpoint("/readyz", "GET", "open", status.health, "As /health"),
-    Endpoint("/ping", "GET", "open", status.health, "As /health"),
-    Endpoint("/ping", "POST", "open", status.health, "As /health"),
-    Endpoint("/livez", "GET", "open", status.alive, "200 as long as the process answers"),
-    Endpoint("/load", "GET", "key", status.load, "How many answers are unfinished"),
-    Endpoint("/version", "GET", "key", status.version, "This program's version"),
-    Endpoint("/metrics", "GET", "key", status.metrics, "Metrics as Prometheus reads them"),
-    Endpoint("/server_info", "GET", "key", status.server_info, "Settings and sizes", switch="enable_admin_endpoints"),
-    Endpoint("/reset_prefix_cache", "POST", "key", status.reset_prefix_cache, "Forget cached prefixes", switch="enable_admin_endpoints"),
+    Endpoint("/v1/messages/count_tokens", "POST", "key", anthropic.count_tokens, "Count its tokens", "TokenCount", (CountTokensRequest,)),
+    Endpoint("/v1/embeddings", "POST", "key", create_embedding, "The vectors of texts", "Embeddings", (EmbeddingRequest,)),
+    Endpoint("/v1/rerank", "POST", "key", rerank, "Sort documents by how well they answer a query", "Ranking", (RerankRequest,)),
+    Endpoint("/v2/rerank", "POST", "key", rerank, "As /v1/rerank", "Ranking", (RerankRequest,)),
+    Endpoint("/rerank", "POST", "key", rerank, "As /v1/rerank", "Ranking", (RerankRequest,)),
+    Endpoint("/v1/score", "POST", "key", score, "How well two texts go together", "Scores", (ScoreRequest,)),
+    Endpoint("/score", "POST", "key", score, "As /v1/score", "Scores", (ScoreRequest,)),
+    Endpoint("/pooling", "POST", "key", pool, "A vector a token, a vector or scores of texts", "Pooled", (PoolingRequest,)),
+    Endpoint("/classify", "POST", "key", classify, "The likeliest classes of texts", "Classes", (ClassifyRequest,)),
+    Endpoint("/v1/models", "GET", "key", list_models, "The names under which the model is served", "Models"),
+    Endpoint("/v1/models/{model:path}", "GET", "key", retrieve_model, "One of those names", "Model"),
+    Endpoint(
+        "/tokenize", "POST", "key", tokens.tokenize, "Text or chat as token ids", "Tokens", (TokenizeTextRequest, TokenizeChatRequest)
+    ),
+    Endpoint("/detokenize", "POST", "key", tokens.detokenize, "Token ids as text", "Text", (DetokenizeRequest,)),
+    Endpoint(
+        "/tokenizer_info",
+        "GET",
+        "key",
+        tokens.tokenizer_info,
+        "Special tokens, chat template",
+        "TokenizerInfo",
+        switch="enable_tokenizer_info_endpoint",
+    ),
+    Endpoint(
+        "/invocations",
+        "POST",
+        "key",
+        invoke,
+        "A chat or a text completion, as the body has it",
+        "Completion",
+        (ChatRequest, CompletionRequest),
+    ),
+    Endpoint("/health", "GET", "open", status.health, "200 when a request would be taken now", ""),
+    Endpoint("/readyz", "GET", "open", status.health, "As /health", ""),
+    Endpoint("/ping", "GET", "open", status.health, "As /health", ""),
+    Endpoint("/ping", "POST", "open", status.health, "As /health", ""),
+    Endpoint("/livez", "GET", "open", status.alive, "200 as long as the process answers", ""),
+    Endpoint("/load", "GET", "key", status.load, "How many answers are unfinished", "Load"),
+    Endpoint("/version", "GET", "key", status.version, "This program's version", "Version"),
+    Endpoint("/metrics", "GET", "key", status.metrics, "Metrics as Prometheus reads them", "text/plain"),
+    Endpoint("/server_info", "GET", "key", status.server_info, "Settings and sizes", "ServerInfo", switch="enable_admin_endpoints"),
+    Endpoint(
+        "/reset_prefix_cache",
+        "POST",
+        "key",
+        status.reset_prefix_cache,
+        "Forget cached prefixes",
+        "Success",
+        switch="enable_admin_endpoints",
+    ),
     *PLAN_ENDPOINTS,
-    Endpoint("/openapi.json", "GET", "key", describe_schema, "This list, for machines"),
-    Endpoint("/docs", "GET", "key", describe_page, "This list, for people"),
+    Endpoint("/openapi.json", "GET", "key", describe_schema, "This list, for machines", "OpenAPI"),
+    Endpoint("/docs", "GET", "key", describe_page, "This list, for people", "text/html"),
 )
 
 
@@ -79,7 +105,18 @@ def served(config: ServerConfig) -> list[Endpoint]:
 
 
 def build_routes(endpoints: Iterable[Endpoint]) -> list[Route]:
-    return [Route(endpoint.path, _guarded(endpoint), methods=[endpoint.method]) for endpoint in endpoints]
+    """Return one route a path, so that a refused method's Allow header names all that the path has."""
+    by_path: dict[str, dict[str, Handler]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = _guarded(endpoint)
+    return [Route(path, _by_method(handlers), methods=list(handlers)) for path, handlers in by_path.items()]
+
+
+def _by_method(handlers: dict[str, Handler]) -> Handler:
+    async def handle(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handle
 
 
 def _guarded(endpoint: Endpoint) -> Handler:

@@ -88,11 +88,11 @@ def _read(name: str) -> bytes:
 
 
 PLAN_ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(PAGE, "GET", "open", _file("plan.html", "text/html"), "The planner as a page", switch="enable_admin_endpoints"),
+    Endpoint(PAGE, "GET", "open", _file("plan.html", "text/html"), "The planner as a page", "text/html", switch="enable_admin_endpoints"),
     *(
-        Endpoint(f"{PAGE}/{name}", "GET", "open", _file(name, kind), "A file of that page", switch="enable_admin_endpoints")
+        Endpoint(f"{PAGE}/{name}", "GET", "open", _file(name, kind), "A file of that page", kind, switch="enable_admin_endpoints")
         for name, kind in _FILES.items()
     ),
-    Endpoint(f"{PAGE}/api", "GET", "key", choices, "What the planner can be asked for", switch="enable_admin_endpoints"),
-    Endpoint(f"{PAGE}/api", "POST", "key", plan, "A plan and its formulas", (PlanRequest,), switch="enable_admin_endpoints"),
+    Endpoint(f"{PAGE}/api", "GET", "key", choices, "What the planner can be asked for", "PlanChoices", switch="enable_admin_endpoints"),
+    Endpoint(f"{PAGE}/api", "POST", "key", plan, "A plan and its formulas", "Plan", (PlanRequest,), switch="enable_admin_endpoints"),
 )
