@@ -162,6 +162,15 @@ def test_stalls_by_long_prompts_are_named():
 
 
 @slow
+def test_a_front_end_that_cannot_keep_up_is_named(tiny):  # noqa: F811
+    async def many_streams(crowd):
+        for max_tokens in (70, 110, 160, 200):  # so that they do not all end, and rest, together
+            crowd.add_readers(16, prompts(8, vocab=128)(), max_tokens, logprobs=5)
+
+    assert "front_end" in examine([tiny, "--max-num-seqs", "64"], many_streams)
+
+
+@slow
 @real
 def test_steps_that_read_as_much_as_the_memory_gives_are_named():
     async def some_answers(crowd):

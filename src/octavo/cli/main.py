@@ -26,6 +26,7 @@ COMMANDS = {
     "plan": ("octavo.cli.plan", "size a model on paper: memory, speed, cost"),
     "simulate": ("octavo.cli.simulate", "what a fleet would do under given traffic, on a fake clock"),
     "doctor": ("octavo.cli.doctor", "name what limits a running server, and the way out"),
+    "tune": ("octavo.cli.tune", "search the flags for this machine and a workload"),
     "completion": ("octavo.cli.completion", "complete commands and flags in your shell"),
     "collect-env": ("octavo.cli.collect_env", "print what this machine is, for a bug report"),
 }
@@ -33,7 +34,7 @@ COMMANDS = {
 _SECTIONS = {
     "Use a model": ("serve", "chat", "complete", "run-batch"),
     "Models on disk": ("pull", "models"),
-    "Measure and report": ("plan", "simulate", "bench", "doctor", "collect-env", "completion"),
+    "Measure and report": ("plan", "simulate", "bench", "doctor", "tune", "collect-env", "completion"),
 }
 
 

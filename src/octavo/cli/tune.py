@@ -124,7 +124,7 @@ def _print(outcome: Outcome) -> None:
 
 
 def _rows(outcome: Outcome) -> list[dict[str, object]]:
-    """Return the last whole run of each finalist as a row of a sweep, and of each other candidate what it was stopped at."""
+    """Return each candidate's last run as a row of a sweep: a finalist's is on the whole workload, another's on what it reached."""
     last = {trial.candidate: trial for trial in outcome.trials if trial.figures}
     return [{"flags": str(candidate), **trial.figures} for candidate, trial in last.items()]
 

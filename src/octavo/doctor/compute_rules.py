@@ -6,8 +6,7 @@ from octavo.doctor.finding import Change, Evidence, Rule, Sign
 from octavo.doctor.observation import Observation
 
 BUSY = 0.85  # of one core; one event loop cannot use more than one
-MIN_BACKLOG, BEHIND = 4.0, 0.5  # requests that the engine does not have, and their share of all
-SHORT_STEP_S = 0.1
+SLOW_ANSWER_S = 0.5  # for a page that needs no engine
 NEAR_PEAK = 0.6  # of the bandwidth
 PREFILL_BOUND = 0.5
 MIN_ACCEPTED = 0.3  # accepted draft tokens for each draft: less saves no step worth its work
@@ -15,25 +14,15 @@ MIN_DRAFTS = 20
 
 
 def _front_end(seen: Observation) -> Sign | None:
-    cpu_s, tokens = seen.counts.cpu_s, seen.counts.generation_tokens
+    cpu_s, tokens, answer_s = seen.counts.cpu_s, seen.counts.generation_tokens, seen.mean("answer_s")
     is_busy = cpu_s is not None and cpu_s >= BUSY * seen.seconds
-    backlog, unfinished = seen.mean("backlog"), sum(sample.unfinished or 0.0 for sample in seen.samples) / max(1, len(seen.samples))
-    is_behind = backlog >= max(MIN_BACKLOG, BEHIND * unfinished) and _step_s(seen) < SHORT_STEP_S
-    if not tokens or not (is_busy or is_behind):
+    if not tokens or not (is_busy or answer_s >= SLOW_ANSWER_S):
         return None
-    evidence = [Evidence("tokens sent a second", tokens / seen.seconds)]
+    evidence = [Evidence("tokens sent a second", tokens / seen.seconds), Evidence("time to answer /metrics on average", answer_s, "s")]
     if cpu_s is not None:
         evidence.append(Evidence("CPU of the process that answers HTTP, in cores", cpu_s / seen.seconds))
         evidence.append(Evidence("its CPU time for a thousand tokens", 1000 * cpu_s / tokens, "s"))
-    if is_behind:
-        evidence.append(Evidence("unfinished requests on average", unfinished))
-        evidence.append(Evidence("of them, neither running nor waiting in the engine", backlog))
     return Sign(tuple(evidence), ((Change("api-server-count", "2"),), (Change("stream-interval", "8"),)))
-
-
-def _step_s(seen: Observation) -> float:
-    """Return the time from one step to the next; with long ones the engine's gauges lag behind, and prove nothing."""
-    return seen.seconds / seen.step_tokens.count if seen.step_tokens is not None and seen.step_tokens.count else seen.seconds
 
 
 def _memory_bandwidth(seen: Observation) -> Sign | None:
@@ -72,9 +61,8 @@ FRONT_END = Rule(
     "front_end",
     "The front end's CPU is the limit, not the model",
     "limit",
-    "The process that answers HTTP uses at least 85 % of a core (its `process_cpu_seconds_total`) while tokens are sent; or at least half "
-    "of the unfinished requests (`/load`) are neither running nor waiting in the engine, though its steps are short: they wait for that "
-    "process.",
+    "While tokens are sent, the process that answers HTTP uses at least 85 % of a core (its `process_cpu_seconds_total`), or takes half a "
+    "second or more to answer `/metrics`, for which it needs no engine.",
     "More API processes (`--api-server-count`) or fewer, larger stream chunks (`--stream-interval`) where the server has them; else "
     "clients that do not stream, or another replica on other cores.",
     "Larger chunks make answers less smooth; more processes take cores from the engine on a CPU.",

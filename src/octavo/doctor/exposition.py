@@ -31,7 +31,7 @@ class Page:
     num_engines: int
     models: tuple[str, ...]
     cache_config: Mapping[str, str]
-    unfinished: float | None = None  # /load, fetched beside the page
+    answer_s: float = 0.0  # from asking for the page to having it
 
     def counts(self) -> Counts:
         read = self.values.get

@@ -49,19 +49,14 @@ class Settings:
 class Sample:
     """Gauges at one moment, `at_s` seconds into the window. `kv_usage` is 0..1, the fullest engine's.
 
-    `unfinished`: requests that the HTTP process has not answered (/load), None where it does not tell.
+    `answer_s`: seconds that the server took to answer /metrics, for which it needs no engine.
     """
 
     at_s: float
     running: float
     waiting: float
     kv_usage: float
-    unfinished: float | None = None
-
-    @property
-    def backlog(self) -> float:
-        """Requests that wait for the HTTP process: it has not answered them, and the engine does not have them."""
-        return 0.0 if self.unfinished is None else max(0.0, self.unfinished - self.running - self.waiting)
+    answer_s: float = 0.0
 
 
 @dataclass(frozen=True)

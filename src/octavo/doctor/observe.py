@@ -64,7 +64,7 @@ def observe_bench(source: str, result: Mapping[str, Any], settings: Settings) ->
 
 def _sample(at_s: float, page: Page) -> Sample:
     gauges = page.values
-    return Sample(at_s, gauges.get("num_requests_running", 0.0), gauges.get("num_requests_waiting", 0.0), page.kv_usage, page.unfinished)
+    return Sample(at_s, gauges.get("num_requests_running", 0.0), gauges.get("num_requests_waiting", 0.0), page.kv_usage, page.answer_s)
 
 
 def _bench_times(result: Mapping[str, Any], name: str, completed: float, made: float) -> Times | None:

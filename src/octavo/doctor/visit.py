@@ -40,15 +40,14 @@ async def visit(url: str, headers: dict[str, str], stated: Settings, seconds: fl
 
 
 async def _page(target: Target) -> tuple[float, Page]:
+    asked_s = time.monotonic()
     status, body = await _get(target, "/metrics")
     if status in (401, 403):
         raise StartupError("the server wants a key for /metrics: put it into OCTAVO_API_KEY")
     if status != 200:
         raise StartupError(f"/metrics answers {status}; there is nothing to observe")
-    page = read_page(body.decode("utf-8", "replace"))
-    load_status, load = await _get(target, "/load")
-    unfinished = _json(load).get("server_load") if load_status == 200 else None
-    return time.monotonic(), dataclasses.replace(page, unfinished=unfinished)
+    now_s = time.monotonic()
+    return now_s, dataclasses.replace(read_page(body.decode("utf-8", "replace")), answer_s=now_s - asked_s)
 
 
 async def _illness(target: Target) -> str | None:

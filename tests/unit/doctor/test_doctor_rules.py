@@ -127,11 +127,10 @@ def test_seats_and_pool_count_over_all_engines():
     assert names(seen(settings=two, samples=gauges(16, 3, 0.3))) == ["batch_width"]
 
 
-def test_answers_that_the_engine_has_done_with_wait_for_the_front_end():
-    behind = tuple(dataclasses.replace(sample, unfinished=40) for sample in gauges(2, 0, 0.1))
-    quick = {"samples": behind, "counts": Counts(generation_tokens=4000)}
-    assert "front_end" in names(seen(**quick, step_tokens=steps(le_8=500)))
-    assert "front_end" not in names(seen(**quick, step_tokens=steps(le_256=20)))  # the engine's long steps make its gauges old
+def test_a_server_that_is_slow_to_tell_its_metrics_has_a_busy_front_end():
+    slow = tuple(dataclasses.replace(sample, answer_s=0.9) for sample in gauges(3, 0, 0.1))
+    assert "front_end" in names(seen(samples=slow, counts=Counts(generation_tokens=4000)))
+    assert "front_end" not in names(seen(samples=slow))  # no token was sent: it is something else
 
 
 def test_one_prompt_at_a_time_that_fits_is_not_held_up_by_the_budget():
