@@ -89,11 +89,7 @@ def is_valid(model: str, words: Sequence[str]) -> bool:
 
 
 def _workload(args: argparse.Namespace) -> tuple[list[Session], list[Session], list[float]]:
-    from octavo.loaders.load import read_text
-    from octavo.loaders.store import resolve_model
-    from octavo.text.tokenizer import Tokenizer
-
-    counter: TextCounter = Tokenizer.from_assets(read_text(resolve_model(args.model)))
+    counter = _read_tokenizer(args.model)
     rng = random.Random(args.seed)
     path = Path(args.workload)
     try:
@@ -107,6 +103,14 @@ def _workload(args: argparse.Namespace) -> tuple[list[Session], list[Session], l
         sessions = file_sessions(path, args.num_prompts, 64, counter, rng)
         arrivals = arrival_times(len(sessions), args.request_rate, 1.0, random.Random(args.seed + 1))
     return sessions, random_sessions(NUM_WARM_UP, Lengths(32, 8), 0, counter, random.Random(f"warm-up {args.seed}")), arrivals
+
+
+def _read_tokenizer(model: str) -> TextCounter:
+    from octavo.loaders.load import read_text
+    from octavo.loaders.store import resolve_model
+    from octavo.text.tokenizer import Tokenizer
+
+    return Tokenizer.from_assets(read_text(resolve_model(model)))
 
 
 def _told(trial: Trial, share: float) -> Trial:
