@@ -135,15 +135,24 @@ class FakeEngine:
         self.stop_reason = None  # of every answer
         self.fail_at = None  # the token at which every request ends with an error
         self.error_code = None  # of that error
+        self.abort_at = None  # the token at which every request is aborted
         self.stall_at = None  # the token before which every answer waits for `running` to be set anew
         self.running = asyncio.Event()
         self.running.set()
         self.controls = []
+        self.is_paused = False
         self._listeners = []
 
     async def control(self, kind):
         self.controls.append(kind)
         return ControlReply(1, ok=self.num_unfinished == 0)
+
+    async def pause(self, mode, *, clear_cache):
+        self.controls.append(("pause", mode, clear_cache))
+        self.is_paused = True
+
+    async def resume(self):
+        self.is_paused = False
 
     @property
     def pool_front(self):
@@ -182,14 +191,14 @@ class FakeEngine:
         for place, word in enumerate(words[:num_tokens]):
             is_last = place == num_tokens - 1
             reason = ("length" if num_tokens < len(words) else "stop") if is_last else None
-            failed = self.fail_at == place
+            failed, aborted = self.fail_at == place, self.abort_at == place
             outputs.append(
                 RequestOutput(
                     request_id=request_id,
                     index=index,
                     text="" if failed else word,
                     token_ids=[] if failed else [place],
-                    finish_reason="error" if failed else reason,
+                    finish_reason="error" if failed else "abort" if aborted else reason,
                     stop_reason=self.stop_reason if is_last else None,
                     logprobs=None if params.logprobs is None or failed else [position(word, params.logprobs)],
                     num_prompt_tokens=len(prompt),
@@ -199,7 +208,7 @@ class FakeEngine:
                     error_code=self.error_code if failed else None,
                 )
             )
-            if failed:
+            if failed or aborted:
                 break
         return outputs
 

@@ -25,7 +25,7 @@ from octavo.client.front import RequestMaker, TextFront, check_generates, open_t
 from octavo.client.outputs import RequestOutput
 from octavo.client.pooling import PoolChoice, PooledEvent, PoolFront, PoolPrompt, values_of
 from octavo.config.schema import EngineConfig
-from octavo.errors import EngineDead, StartupError
+from octavo.errors import EngineDead, InvalidRequest, StartupError
 from octavo.loaders.store import resolve_model
 from octavo.messages.stats import StepStats
 from octavo.messages.wire import (
@@ -34,6 +34,7 @@ from octavo.messages.wire import (
     ControlRequest,
     EngineReady,
     FromEngine,
+    PauseMode,
     PoolRequest,
     PoolTask,
     StepOutputs,
@@ -48,6 +49,7 @@ MAX_CRASHES_OF_A_REQUEST = 2
 HEARTBEAT_S = 1.0  # between pings, which the engine answers between steps
 SILENCE_S = 10.0  # and 20 steps more: an engine that says nothing for so long is not healthy
 HANG_S = 120.0  # and 20 steps more: it is killed, and its requests go on in a new one
+PAUSE_CHECK_S = 0.02  # between looks at whether all have ended
 RESTARTS = 3  # within RESTART_WINDOW_S; one more and the engine is given up
 RESTART_WINDOW_S = 60.0
 RESTART_DELAYS_S = (0.0, 0.5, 1.0, 2.0)
@@ -89,11 +91,12 @@ Generation = Events[RequestOutput]
 class _InFlight:
     """One choice that the engine works on, and where its events go."""
 
-    def __init__(self, choice: Choice | PoolChoice, stream: Events[Any]) -> None:
+    def __init__(self, choice: Choice | PoolChoice, stream: Events[Any], *, is_held: bool = False) -> None:
         self.choice = choice
         self.stream = stream
         self.crashes = 0
         self.num_queued_tokens = len(choice.request.prompt_token_ids)  # until its first token
+        self.is_held = is_held  # it came while the engine was paused, which has not begun with it
 
 
 class AsyncEngine:
@@ -115,6 +118,7 @@ class AsyncEngine:
         self._num_pooled = 0
         self._stats_listeners: list[Callable[[StepStats], None]] = []
         self._stopping = False
+        self._pause: PauseMode | None = None
         self._heard_s = time.monotonic()
         self._usual_step_s = 0.0  # moving average
         self._process: EngineProcess | None = process  # None while a dead one is being replaced
@@ -213,7 +217,9 @@ class AsyncEngine:
         )
         stream = Generation(len(requests), lambda: self._abort([request.request_id for request in requests]))
         for index, request in enumerate(requests):
-            self._in_flight[request.request_id] = _InFlight(Choice(request_id, index, request, self.tokenizer), stream)
+            self._in_flight[request.request_id] = _InFlight(
+                Choice(request_id, index, request, self.tokenizer), stream, is_held=self.is_paused
+            )
             self._num_queued_tokens += len(prompt_token_ids)
             if self._process is not None:  # else the restart under way sends it
                 self._process.send(request)
@@ -259,7 +265,13 @@ class AsyncEngine:
             raise EngineDead("the engine was stopped before it answered")
         return values_of(event)
 
-    async def control(self, kind: Literal["ping", "reset_prefix_cache"], *, reset_running_requests: bool = False) -> ControlReply:
+    async def control(
+        self,
+        kind: Literal["ping", "reset_prefix_cache", "pause", "resume"],
+        *,
+        reset_running_requests: bool = False,
+        mode: PauseMode = "abort",
+    ) -> ControlReply:
         """Return the engine's answer to an administrative verb. Raises EngineDead."""
         if self._process is None:
             raise EngineDead("the engine is not running")
@@ -267,8 +279,35 @@ class AsyncEngine:
         self._next_control_id += 1
         reply: asyncio.Future[ControlReply] = asyncio.get_running_loop().create_future()
         self._replies[control_id] = reply
-        self._process.send(ControlRequest(control_id, kind, reset_running_requests))
+        self._process.send(ControlRequest(control_id, kind, reset_running_requests, mode))
         return await reply
+
+    @property
+    def is_paused(self) -> bool:
+        return self._pause is not None
+
+    async def pause(self, mode: PauseMode = "abort", *, clear_cache: bool = True) -> None:
+        """Begin with no further request until `resume`; those that come are held. Those that the engine has are ended (abort),
+        awaited (wait) or stand still (keep). `clear_cache`: forget the cached prefixes too, but not of requests that stand still.
+
+        Raises InvalidRequest when this engine does not pause, and EngineDead. A restart of the engine's process changes nothing of it."""
+        begun = [engine_id for engine_id, flight in self._in_flight.items() if not flight.is_held]
+        was, self._pause = self._pause, mode
+        reply = await self.control("pause", mode=mode)
+        if not reply.ok:
+            self._pause = was
+            raise InvalidRequest(reply.message, code="unsupported_task")
+        while mode == "wait" and self._pause == mode and any(engine_id in self._in_flight for engine_id in begun):
+            await asyncio.sleep(PAUSE_CHECK_S)
+        if clear_cache and mode != "keep":
+            await self.control("reset_prefix_cache")
+
+    async def resume(self) -> None:
+        """Go on where `pause` stopped. Raises EngineDead."""
+        self._pause = None
+        for flight in self._in_flight.values():
+            flight.is_held = False
+        await self.control("resume")
 
     async def stop(self) -> None:
         """End the engine; unfinished requests get a final event with finish_reason abort. Idempotent."""
@@ -382,8 +421,14 @@ class AsyncEngine:
         self._process = process
         self._heard_s = time.monotonic()
         process.listen(self._on_message)
-        for flight in self._in_flight.values():
+        first = [flight for flight in self._in_flight.values() if not flight.is_held and self._pause != "keep"]
+        for flight in first:
             process.send(flight.choice.resumed())
+        if self._pause is not None:
+            process.send(ControlRequest(0, "pause", mode=self._pause))
+        for flight in self._in_flight.values():
+            if flight not in first:
+                process.send(flight.choice.resumed())
         self._on_log(f"engine process restarted; {len(self._in_flight)} requests go on")
 
     def _give_up(self, reason: str) -> None:

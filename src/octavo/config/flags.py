@@ -384,7 +384,7 @@ FLAGS: tuple[Flag, ...] = (
         "enable-admin-endpoints",
         "server.enable_admin_endpoints",
         "Access",
-        "serve GET /server_info, POST /reset_prefix_cache and the planner at /ui/plan to whoever has a key",
+        "serve GET /server_info, POST /reset_prefix_cache, /pause and /resume, and the planner at /ui/plan to whoever has a key",
         switch=True,
     ),
     Flag(

@@ -215,7 +215,7 @@ class ServerConfig:
     max_body_bytes: int = 8 << 20
     ignore_unknown_fields: bool = False  # leave unknown fields of a request out and say so in a header, instead of refusing it
     enable_tokenizer_info_endpoint: bool = False
-    enable_admin_endpoints: bool = False  # GET /server_info, POST /reset_prefix_cache, /ui/plan
+    enable_admin_endpoints: bool = False  # GET /server_info, POST /reset_prefix_cache, /pause, /resume, /ui/plan
     max_num_queued_reqs: int | None = None  # unfinished requests beyond which new ones get 503
     max_num_queued_tokens: int | None = None  # likewise for prompt tokens of requests without a first token
     request_timeout_s: float | None = None  # longest time for an answer; a request may ask for less

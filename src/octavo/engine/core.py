@@ -19,7 +19,7 @@ from octavo.engine.executor import Executor
 from octavo.errors import CapacityError, InvalidRequest, RequestError
 from octavo.messages.stats import StepStats
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
-from octavo.messages.wire import ControlReply, ControlRequest, EngineRequest, PoolRequest, StepOutputs, TokenDelta
+from octavo.messages.wire import ControlReply, ControlRequest, EngineRequest, PauseMode, PoolRequest, StepOutputs, TokenDelta
 from octavo.scheduler.scheduler import Counters, Scheduler, plan_around
 
 log = logging.getLogger(__name__)
@@ -33,17 +33,22 @@ class EngineCore:
         self._num_dropped = 0  # of those, how many the executor will not run: they stand behind one that failed
         self._deltas: list[TokenDelta] = []  # to go out with the next step
         self._queued: deque[tuple[float, str]] = deque()  # (when, request), the oldest first, where waiting has an end
+        self._pause: PauseMode | None = None
+        self._held: dict[str, EngineRequest] = {}  # that came while paused, in order
         self._begun_s: dict[str, float] = {}  # requests whose first step is planned and not told yet -> when
 
     @property
     def has_work(self) -> bool:
         """A step would compute or report something."""
-        return bool(self._deltas or self._in_flight) or self._scheduler.has_requests
+        return bool(self._deltas or self._in_flight) or (self._scheduler.has_requests and self._pause != "keep")
 
     def add(self, request: EngineRequest) -> None:
         """Queue `request`. One that can never run is answered by a final delta with finish_reason "error".
 
-        Raises EngineError, changing nothing, when its id belongs to an unfinished request."""
+        Raises EngineError, changing nothing, when its id belongs to an unfinished request. While paused it is only held."""
+        if self._pause is not None:
+            self._held[request.request_id] = request
+            return
         delta: TokenDelta | None
         try:
             if isinstance(request, PoolRequest):
@@ -58,13 +63,33 @@ class EngineCore:
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """End these requests with finish_reason "abort"; ids that have ended are ignored. Their blocks are free at once."""
-        self._deltas += self._scheduler.abort(request_ids)
+        for request_id in list(request_ids):
+            held = self._held.pop(request_id, None)
+            self._deltas += self._scheduler.abort([request_id]) if held is None else [TokenDelta(request_id, [], "abort")]
 
     def control(self, request: ControlRequest) -> ControlReply:
         """Carry out an administrative verb. `shutdown` concerns the loop: here it is only acknowledged."""
         if request.kind == "reset_prefix_cache" and not self.reset_prefix_cache(request.reset_running_requests):
             return ControlReply(request.control_id, False, "requests are running and hold KV blocks; try again when the engine is idle")
+        if request.kind == "pause":
+            self.pause(request.mode)
+        elif request.kind == "resume":
+            self.resume()
         return ControlReply(request.control_id, True)
+
+    def pause(self, mode: PauseMode) -> None:
+        """Hold every request that comes from now on. Those that are here end (abort), go on to their end (wait) or stand still with
+        all that they have (keep)."""
+        self._pause = mode
+        if mode == "abort":
+            self._deltas += self._scheduler.abort_all()
+
+    def resume(self) -> None:
+        """Go on with what stood still, and take in what was held, in its order."""
+        self._pause = None
+        held, self._held = self._held, {}
+        for request in held.values():
+            self.add(request)
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         """Forget every cached prefix. Returns False, with nothing changed, while requests hold blocks, unless they are to be
@@ -102,7 +127,12 @@ class EngineCore:
                 self._deltas.append(delta)
 
     def _start_plans(self) -> None:
-        while self._num_dropped == 0 and len(self._in_flight) < self._executor.depth and (plan := self._scheduler.plan()):
+        while (
+            self._pause != "keep"
+            and self._num_dropped == 0
+            and len(self._in_flight) < self._executor.depth
+            and (plan := self._scheduler.plan())
+        ):
             self._executor.start(plan)
             self._in_flight.append(plan)
             for row in plan.new_rows:

@@ -80,7 +80,9 @@ class PoolingCore:
         self._deltas += [TokenDelta(request_id, [], "abort") for request_id in request_ids if self._waiting.pop(request_id, None)]
 
     def control(self, request: ControlRequest) -> ControlReply:
-        """Acknowledge an administrative verb: there is no cache to reset."""
+        """Acknowledge an administrative verb: there is no cache to reset. There is no pausing: a text is read in one step."""
+        if request.kind in ("pause", "resume"):
+            return ControlReply(request.control_id, False, "an engine that reads texts in one step does not pause")
         return ControlReply(request.control_id, True)
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:

@@ -14,6 +14,8 @@ from octavo.messages.stats import StepStats
 from octavo.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+ControlKind = Literal["ping", "reset_prefix_cache", "pause", "resume", "shutdown"]
+PauseMode = Literal["abort", "wait", "keep"]
 PoolTask = Literal["embed", "token_embed", "classify"]
 
 
@@ -69,13 +71,15 @@ class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
 
 
 class ControlRequest(msgspec.Struct, frozen=True, tag="control", omit_defaults=True):
-    """An administrative verb: ping | reset_prefix_cache | shutdown. Answered by a ControlReply with the same id.
+    """An administrative verb. Answered by a ControlReply with the same id.
 
-    `reset_running_requests`: reset_prefix_cache preempts what runs, in place of refusing."""
+    `reset_running_requests`: reset_prefix_cache preempts what runs, in place of refusing. `mode` is pause's: what becomes of the
+    requests that are there (abort: they end; wait: they go on to their end; keep: they stand still). Later ones are held until resume."""
 
     control_id: int
-    kind: Literal["ping", "reset_prefix_cache", "shutdown"]
+    kind: ControlKind
     reset_running_requests: bool = False
+    mode: PauseMode = "abort"
 
 
 EngineRequest = GenerateRequest | PoolRequest

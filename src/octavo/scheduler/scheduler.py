@@ -112,6 +112,10 @@ class Scheduler:
         states = [self._states[request_id] for request_id in request_ids if request_id in self._states]
         return [self._end(state, Ending("abort")) for state in dict.fromkeys(states)]
 
+    def abort_all(self) -> list[TokenDelta]:
+        """End every request now and return the final deltas."""
+        return self.abort(list(self._states))
+
     def fail(self, request_id: str, error: str) -> TokenDelta | None:
         """End one request with finish_reason "error" and forget its cached blocks; None when it has ended already."""
         state = self._states.get(request_id)

@@ -94,6 +94,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         switch="enable_admin_endpoints",
     ),
     *PLAN_ENDPOINTS,
+    Endpoint("/pause", "POST", "key", status.pause, "Begin with no further request", "Paused", switch="enable_admin_endpoints"),
+    Endpoint("/resume", "POST", "key", status.resume, "Go on after /pause", "Resumed", switch="enable_admin_endpoints"),
+    Endpoint("/is_paused", "GET", "key", status.is_paused, "Whether it is paused", "IsPaused", switch="enable_admin_endpoints"),
     Endpoint("/openapi.json", "GET", "key", describe_schema, "This list, for machines", "OpenAPI"),
     Endpoint("/docs", "GET", "key", describe_page, "This list, for people", "text/html"),
 )

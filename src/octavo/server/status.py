@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import get_args
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo import __version__
+from octavo.errors import InvalidRequest
+from octavo.messages.wire import PauseMode
 from octavo.metrics.recorder import CONTENT_TYPE
 from octavo.server.errors import JSONResponse
 from octavo.server.state import ServerState
+
+PAUSE_MODES: tuple[PauseMode, ...] = get_args(PauseMode)
 
 
 async def health(request: Request) -> Response:
@@ -61,3 +66,26 @@ async def reset_prefix_cache(request: Request) -> Response:
     state: ServerState = request.app.state.server
     reply = await state.engine.control("reset_prefix_cache")
     return JSONResponse({"success": reply.ok})
+
+
+async def pause(request: Request) -> Response:
+    """Begin with no further request until /resume; `mode` says what becomes of those that are there. Answers when that is done."""
+    state: ServerState = request.app.state.server
+    mode, clear_cache = request.query_params.get("mode", "abort"), request.query_params.get("clear_cache", "true").lower()
+    if mode not in PAUSE_MODES:
+        raise InvalidRequest(f"mode must be one of {', '.join(PAUSE_MODES)}", param="mode")
+    if clear_cache not in ("true", "false"):
+        raise InvalidRequest("clear_cache must be true or false", param="clear_cache")
+    await state.engine.pause(mode, clear_cache=clear_cache == "true")
+    return JSONResponse({"status": "paused"})
+
+
+async def resume(request: Request) -> Response:
+    state: ServerState = request.app.state.server
+    await state.engine.resume()
+    return JSONResponse({"status": "resumed"})
+
+
+async def is_paused(request: Request) -> Response:
+    state: ServerState = request.app.state.server
+    return JSONResponse({"is_paused": state.engine.is_paused})

@@ -227,3 +227,83 @@ def test_a_preempted_request_has_had_its_first_step_and_is_not_refused(monkeypat
         now += 2.0 if preemptions else 0.0
     assert preemptions
     assert tokens == 4 * 24
+
+
+def pause(core, mode):
+    assert core.control(ControlRequest(1, "pause", mode=mode)).ok
+
+
+def resume(core):
+    assert core.control(ControlRequest(2, "resume")).ok
+
+
+@pytest.mark.parametrize("mode", ["abort", "wait", "keep"])
+def test_a_request_that_comes_during_a_pause_begins_after_it(mode):
+    core, _ = make_core()
+    pause(core, mode)
+    request = make_request("r0", [1, 2, 3], max_tokens=5)
+    core.add(request)
+    assert not core.has_work
+    assert core.step() is None
+    resume(core)
+    tokens, finals, _ = run(core)
+    assert tokens["r0"] == solo_output(request, vocab_size=VOCAB, max_model_len=60)[0]
+    assert finals["r0"].finish_reason == "length"
+
+
+def test_pausing_with_keep_lets_requests_stand_still_and_costs_no_token():
+    core, _ = make_core()
+    requests = eight_requests()
+    for request in requests:
+        core.add(request)
+    tokens = {}
+    for _ in range(3):
+        for delta in core.step().deltas:
+            tokens.setdefault(delta.request_id, []).extend(delta.token_ids)
+    pause(core, "keep")
+    while core.has_work:
+        for delta in core.step().deltas:
+            tokens.setdefault(delta.request_id, []).extend(delta.token_ids)
+    assert core.step() is None
+    resume(core)
+    rest, finals, _ = run(core)
+    for request in requests:
+        name = request.request_id
+        assert tokens.get(name, []) + rest[name] == solo_output(request, vocab_size=VOCAB, max_model_len=60)[0]
+        assert finals[name].finish_reason is not None
+
+
+def test_pausing_with_abort_ends_what_is_there_and_gives_back_its_blocks():
+    core, _ = make_core()
+    for request in eight_requests():
+        core.add(request)
+    core.step()
+    pause(core, "abort")
+    assert core.reset_prefix_cache()
+    _, finals, _ = run(core)
+    assert {delta.finish_reason for delta in finals.values()} == {"abort"}
+    assert len(finals) == 8
+
+
+def test_pausing_with_wait_lets_what_is_there_come_to_its_end():
+    core, _ = make_core()
+    for request in eight_requests():
+        core.add(request)
+    core.step()
+    pause(core, "wait")
+    core.add(make_request("late", [4, 5], max_tokens=2))
+    _, finals, _ = run(core)
+    assert set(finals) == {f"r{number}" for number in range(8)}
+    resume(core)
+    assert set(run(core)[1]) == {"late"}
+
+
+def test_a_held_request_can_be_aborted():
+    core, _ = make_core()
+    pause(core, "keep")
+    core.add(make_request("r0", [1], max_tokens=5))
+    core.abort(["r0"])
+    assert core.has_work
+    assert [delta.finish_reason for delta in core.step().deltas] == ["abort"]
+    resume(core)
+    assert not core.has_work

@@ -134,7 +134,7 @@ async def generate(
                 clocks[choice].tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens)
                 if event.finish_reason is not None:
                     clocks[choice].end(event.finish_reason, event.num_preemptions)
-                _raise_failure(event)
+                _raise_failure(event, is_paused=engine.is_paused)
                 yield choice, event
     except RequestError:  # the engine's front does not take it
         for clock in clocks:
@@ -170,10 +170,12 @@ async def _merge(generations: Sequence[Generation]) -> Events:
             task.cancel()
 
 
-def _raise_failure(event: RequestOutput) -> None:
+def _raise_failure(event: RequestOutput, *, is_paused: bool) -> None:
     if event.error_code == "server_overloaded":
         raise CapacityError(event.error or "the request has waited too long")
     if event.finish_reason == "error":
         raise RequestFailed(event.error or "the engine failed this request")
+    if event.finish_reason == "abort" and is_paused:
+        raise CapacityError("the engine has been paused, which ended this request; try again later", code="engine_paused")
     if event.finish_reason == "abort":
         raise EngineDead("the server is shutting down; the answer is not whole", code="server_draining")
