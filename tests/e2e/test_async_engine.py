@@ -219,3 +219,44 @@ def test_a_temporary_folder_with_a_long_path_does_not_matter(monkeypatch, tmp_pa
 
     with_engine(scenario)
     assert list(folder.iterdir()) == []
+
+
+def test_a_pause_outlives_the_engines_process_and_costs_no_token():
+    async def scenario(engine):
+        undisturbed = [await answer(engine, number) for number in range(4)]
+        running = [asyncio.create_task(answer(engine, number)) for number in range(3)]
+        while engine.num_unfinished < 3:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        await engine.pause("keep")
+        running.append(asyncio.create_task(answer(engine, 3)))
+        await asyncio.sleep(0)
+        os.kill(engine._process.pid, signal.SIGKILL)
+        await engine._process.wait_dead()
+        while not engine.is_alive:
+            await asyncio.sleep(0.01)
+        assert (await engine.control("ping")).ok
+        assert engine.is_paused
+        assert not running[3].done()
+        await engine.resume()
+        assert await asyncio.gather(*running) == undisturbed
+
+    with_engine(scenario)
+
+
+def test_a_pause_that_waits_returns_when_all_that_was_there_has_ended():
+    async def scenario(engine):
+        running = [asyncio.create_task(answer(engine, number)) for number in range(3)]
+        while engine.num_unfinished < 3:
+            await asyncio.sleep(0)
+        await engine.pause("wait")
+        assert engine.num_unfinished == 0
+        late = asyncio.create_task(answer(engine, 3))
+        while not engine.num_unfinished:
+            await asyncio.sleep(0)
+        await engine.pause("wait")  # asked again: what is held is not waited for
+        assert not late.done()
+        await engine.resume()
+        await asyncio.gather(late, *running)
+
+    with_engine(scenario)

@@ -154,6 +154,22 @@ def test_an_aborted_request_ends_with_what_has_come_and_leaves_nothing(folder):
     with_async_llm(folder, scenario)
 
 
+def test_generation_pauses_and_resumes(folder):
+    async def scenario(served):
+        stream = served.generate("hello", SamplingParams(max_tokens=4, ignore_eos=True), "held")
+        await served.pause_generation("wait")
+        held = asyncio.create_task(anext(stream))
+        assert await served.is_paused()
+        await served.check_health()
+        assert not held.done()
+        await served.resume_generation()
+        await held
+        assert [answer async for answer in stream][-1].finished
+        assert not await served.is_paused()
+
+    with_async_llm(folder, scenario)
+
+
 def test_one_that_has_not_been_started_says_so(folder):
     with pytest.raises(EngineDead, match="start"):
         AsyncLLM(folder).get_tokenizer()

@@ -25,7 +25,7 @@ from octavo.client.prompts import Prompt, ReadPrompt, read_prompt, text_or_ids
 from octavo.client.settings import engine_config
 from octavo.config.schema import ModelConfig
 from octavo.errors import EngineDead, InvalidRequest
-from octavo.messages.wire import PoolTask
+from octavo.messages.wire import PauseMode, PoolTask
 from octavo.params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
@@ -128,6 +128,17 @@ class AsyncLLM:
     async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         """Do as LLM.reset_prefix_cache. Raises EngineDead."""
         return (await self._engine.control("reset_prefix_cache", reset_running_requests=reset_running_requests)).ok
+
+    async def pause_generation(self, mode: PauseMode = "abort", clear_cache: bool = True) -> None:
+        """Begin with no further request until `resume_generation`, as AsyncEngine.pause says. Raises InvalidRequest and EngineDead."""
+        await self._engine.pause(mode, clear_cache=clear_cache)
+
+    async def resume_generation(self) -> None:
+        """Go on where `pause_generation` stopped. Raises EngineDead."""
+        await self._engine.resume()
+
+    async def is_paused(self) -> bool:
+        return self._engine.is_paused
 
     @property
     def _engine(self) -> AsyncEngine:
