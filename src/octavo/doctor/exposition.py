@@ -44,6 +44,8 @@ class Page:
             generation_tokens=read("generation_tokens_total", 0.0),
             finished=read("request_success_total", 0.0),
             failed=read("request_success_total{error}", 0.0),
+            refused=read("requests_refused_total", 0.0),
+            expired=read("requests_expired_total", 0.0),
             corrupted=read("corrupted_requests_total", 0.0),
             drafts=read("spec_decode_num_drafts_total", 0.0),
             draft_tokens=read("spec_decode_num_draft_tokens_total", 0.0),

@@ -71,6 +71,8 @@ class Counts:
     generation_tokens: float = 0.0
     finished: float = 0.0
     failed: float = 0.0
+    refused: float = 0.0  # with 503, for want of room
+    expired: float = 0.0  # with 504, at their deadline
     corrupted: float = 0.0
     drafts: float = 0.0
     draft_tokens: float = 0.0

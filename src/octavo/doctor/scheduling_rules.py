@@ -13,6 +13,7 @@ PRESSURE = 0.75  # the seed's alert: waiting against running
 MOST_WIDENING = 4  # times, in one go
 PLATEAU = 5  # samples of the same width
 GROWTH = 2.0  # requests more in the last third than in the first
+TURNED_AWAY = 0.05  # of all requests
 WAITING_SHARE = 0.5  # of a request's time, before its first token
 STALL = 5.0  # p99 of the time between tokens against its median
 STALL_S = 0.1  # a pause that people see
@@ -70,7 +71,21 @@ def _batch_width(seen: Observation) -> Sign | None:
 
 
 def _queue(seen: Observation) -> Sign | None:
-    return _at_admission_cap(seen) or _growing(seen) or _waiting_share(seen)
+    return _turned_away(seen) or _at_admission_cap(seen) or _growing(seen) or _waiting_share(seen)
+
+
+def _turned_away(seen: Observation) -> Sign | None:
+    refused, expired, finished = seen.counts.refused, seen.counts.expired, seen.counts.finished
+    if not refused + expired or refused + expired < TURNED_AWAY * (finished + refused + expired):
+        return None
+    evidence = (
+        Evidence("requests refused with 503", refused),
+        Evidence("requests that missed their deadline (504)", expired),
+        Evidence("requests ended", finished),
+        Evidence("unfinished requests on average", seen.mean("running") + seen.mean("waiting")),
+    )
+    cap = seen.settings.max_num_queued_reqs
+    return Sign(evidence, ((Change("max-num-queued-reqs", str(cap * 2)),),) if cap and refused else ())
 
 
 def _at_admission_cap(seen: Observation) -> Sign | None:
@@ -170,7 +185,8 @@ QUEUE = Rule(
     "queue",
     "Requests come faster than they are answered",
     "limit",
-    "The number of unfinished requests stands at `--max-num-queued-reqs`; or the queue grows through the window and is at least three "
+    "At least 5 % of the requests are refused (503) or miss their deadline (504), where the server counts them; or the number of "
+    "unfinished requests stands at `--max-num-queued-reqs`; or the queue grows through the window and is at least three "
     "quarters of those that run; or requests spend half of their time in the queue (a bench result: before the first token).",
     "First mend what else is found. Then more replicas, or a cap (`--max-num-queued-reqs`) that refuses early with 503 so that a load "
     "balancer tries elsewhere.",

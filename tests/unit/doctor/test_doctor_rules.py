@@ -145,6 +145,12 @@ def test_an_admission_cap_that_is_reached_is_a_queue():
     assert "queue" not in names(seen(settings=capped, samples=gauges(3, 0, 0.2)))
 
 
+def test_requests_that_are_turned_away_are_a_queue():
+    assert names(seen(counts=Counts(finished=50, refused=10))) == ["queue"]
+    assert names(seen(counts=Counts(finished=50, expired=10))) == ["queue"]
+    assert names(seen(counts=Counts(finished=500, refused=1))) == []
+
+
 def test_a_note_gives_way_to_a_finding():
     assert names(seen(samples=gauges(1, 0, 0.1), counts=Counts(failed=1))) == ["failures"]
 
