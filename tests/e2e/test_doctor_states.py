@@ -166,7 +166,7 @@ def test_a_front_end_that_cannot_keep_up_is_named(tiny):  # noqa: F811
         for max_tokens in (70, 110, 160, 200):  # so that they do not all end, and rest, together
             crowd.add_readers(16, prompts(8, vocab=128)(), max_tokens, logprobs=5)
 
-    assert next(iter(examine([tiny, "--max-num-seqs", "64"], many_streams))) == "front_end"
+    assert next(iter(examine([tiny, "--max-num-seqs", "64"], many_streams, window_s=8.0))) == "front_end"
 
 
 @slow

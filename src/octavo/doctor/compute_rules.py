@@ -6,7 +6,7 @@ from octavo.doctor.finding import Change, Evidence, Rule, Sign
 from octavo.doctor.observation import Observation
 
 BUSY = 0.85  # of one core; one event loop cannot use more than one
-SLOW_ANSWER_S = 0.5  # for a page that needs no engine
+BLOCKED = 0.3  # of the window spent in waiting for /metrics, a page that needs no engine
 NEAR_PEAK = 0.6  # of the bandwidth
 PREFILL_BOUND = 0.5
 MIN_ACCEPTED = 0.3  # accepted draft tokens for each draft: less saves no step worth its work
@@ -14,11 +14,15 @@ MIN_DRAFTS = 20
 
 
 def _front_end(seen: Observation) -> Sign | None:
-    cpu_s, tokens, answer_s = seen.counts.cpu_s, seen.counts.generation_tokens, seen.mean("answer_s")
+    cpu_s, tokens = seen.counts.cpu_s, seen.counts.generation_tokens
+    blocked = sum(sample.answer_s for sample in seen.samples) / seen.seconds
     is_busy = cpu_s is not None and cpu_s >= BUSY * seen.seconds
-    if not tokens or not (is_busy or answer_s >= SLOW_ANSWER_S):
+    if not tokens or not (is_busy or blocked >= BLOCKED):
         return None
-    evidence = [Evidence("tokens sent a second", tokens / seen.seconds), Evidence("time to answer /metrics on average", answer_s, "s")]
+    evidence = [
+        Evidence("tokens sent a second", tokens / seen.seconds),
+        Evidence("time to answer /metrics, at most", seen.peak("answer_s"), "s"),
+    ]
     if cpu_s is not None:
         evidence.append(Evidence("CPU of the process that answers HTTP, in cores", cpu_s / seen.seconds))
         evidence.append(Evidence("its CPU time for a thousand tokens", 1000 * cpu_s / tokens, "s"))
@@ -61,8 +65,8 @@ FRONT_END = Rule(
     "front_end",
     "The front end's CPU is the limit, not the model",
     "limit",
-    "While tokens are sent, the process that answers HTTP uses at least 85 % of a core (its `process_cpu_seconds_total`), or takes half a "
-    "second or more to answer `/metrics`, for which it needs no engine.",
+    "While tokens are sent, the process that answers HTTP uses at least 85 % of a core (its `process_cpu_seconds_total`), or leaves the "
+    "doctor waiting for `/metrics`, for which it needs no engine, for 30 % of the window (scrapes come one after another).",
     "More API processes (`--api-server-count`) or fewer, larger stream chunks (`--stream-interval`) where the server has them; else "
     "clients that do not stream, or another replica on other cores.",
     "Larger chunks make answers less smooth; more processes take cores from the engine on a CPU.",
