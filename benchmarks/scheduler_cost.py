@@ -3,6 +3,7 @@
     python benchmarks/scheduler_cost.py
 
 All requests decode (one token a step each); block boundaries are crossed as they come, so hashing and allocation are in it.
+Then with a long queue behind them: the same step, and what an abort costs, of waiting and of running requests.
 """
 
 import statistics
@@ -31,6 +32,15 @@ def running_scheduler(num_requests: int, num_blocks: int) -> Scheduler:
     return scheduler
 
 
+def waiting_requests(num_requests: int) -> list[GenerateRequest]:
+    params = SamplingParams(max_tokens=3000, seed=0)
+    prompt = list(range(PROMPT))
+    return [
+        GenerateRequest(request_id=f"waiting-{number}", prompt_token_ids=prompt, params=params, arrival_s=0.0, tenant=f"{number % 10}")
+        for number in range(num_requests)
+    ]
+
+
 def fake_result(plan: StepPlan) -> StepResult:
     sampled = [SampledRow(request_id=row.request_id, token_ids=[plan.step_id % 50_000]) for row in plan.rows if row.wants_sample]
     return StepResult(step_id=plan.step_id, sampled=sampled, device_s=0.0)
@@ -49,6 +59,16 @@ def step(scheduler: Scheduler) -> tuple[float, float]:
     return planned - began, time.perf_counter() - ran
 
 
+def fastest_step_us(scheduler: Scheduler) -> float:
+    """Return the microseconds of CPU time that the fastest of many steps takes."""
+    times = []
+    for _ in range(STEPS):
+        began = time.process_time()
+        step(scheduler)
+        times.append(time.process_time() - began)
+    return min(times) * 1e6
+
+
 def main() -> None:
     print(f"{'running':>8} {'blocks':>10} {'plan us':>9} {'apply us':>9} {'us a request':>13}")
     for num_requests, num_blocks in ((1, 100_000), (128, 100_000), (1024, 400_000), (1024, 1_000_000)):
@@ -58,6 +78,22 @@ def main() -> None:
         times = [step(scheduler) for _ in range(STEPS)]
         plan_us, apply_us = (statistics.quantiles(column, n=10)[0] * 1e6 for column in zip(*times, strict=True))
         print(f"{num_requests:>8,} {num_blocks:>10,} {plan_us:>9.1f} {apply_us:>9.1f} {(plan_us + apply_us) / num_requests:>13.2f}")
+
+    scheduler = running_scheduler(1024, 400_000)
+    print(f"a step of 1,024: {fastest_step_us(scheduler):,.1f} us")
+    requests = waiting_requests(10_000)
+    began = time.process_time()
+    for request in requests:
+        scheduler.add(request)
+    print(f"adding 10,000 behind them: {(time.process_time() - began) / 10_000 * 1e6:.1f} us each")
+    print(f"a step of 1,024 with 10,000 waiting: {fastest_step_us(scheduler):,.1f} us")
+    for name, ids in (
+        ("waiting", [f"waiting-{number}" for number in range(4000, 5024)]),
+        ("running", [f"request-{number}" for number in range(1024)]),
+    ):
+        began = time.process_time()
+        num_ended = len(scheduler.abort(ids))
+        print(f"aborting {num_ended:,} {name} ones: {(time.process_time() - began) / num_ended * 1e6:.1f} us each")
 
 
 if __name__ == "__main__":
