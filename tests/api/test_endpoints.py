@@ -174,3 +174,9 @@ def test_every_place_in_a_path_and_every_answer_is_described(app):
         for operation in item.values():
             assert [f"{{{place['name']}}}" in path for place in operation.get("parameters", ())] == [True] * path.count("{")
             assert {"200", "4XX", "5XX"} == set(operation["responses"])
+
+
+def test_the_description_names_the_models_that_are_served(app):
+    schemas = call(app, "GET", "/openapi.json").json()["components"]["schemas"]
+    assert schemas["ChatRequest"]["properties"]["model"] == {"enum": ["tiny", "tiny-alias"]}
+    assert schemas["DetokenizeRequest"]["properties"]["model"] == {"enum": ["tiny", "tiny-alias", None]}

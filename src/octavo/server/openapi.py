@@ -22,6 +22,7 @@ from octavo.server.endpoint import Endpoint
 from octavo.server.errors import ANTHROPIC_PATHS, JSONResponse
 from octavo.server.fields import bound_of
 from octavo.server.openai.schemas import MAX_NAME_CHARS
+from octavo.server.state import ServerState
 
 _PLACES = re.compile(r"\{(\w+)")  # in a path
 _A_TEXT = {"schema": {"type": "string"}}
@@ -33,7 +34,8 @@ _STYLE = (
 
 
 async def describe_schema(request: Request) -> Response:
-    return JSONResponse(openapi(request.app.state.endpoints, request.app.state.server.config))
+    state: ServerState = request.app.state.server
+    return JSONResponse(openapi(request.app.state.endpoints, state.config, state.model_names))
 
 
 async def describe_page(request: Request) -> Response:
@@ -42,16 +44,21 @@ async def describe_page(request: Request) -> Response:
     return Response(text, media_type="text/html", headers=headers)
 
 
-def openapi(endpoints: Sequence[Endpoint], config: ServerConfig) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 description of `endpoints` under these settings: no key where none is asked for, and no text or
-    array that a body cannot hold."""
+def openapi(endpoints: Sequence[Endpoint], config: ServerConfig, model_names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 description of `endpoints` under these settings: no key where none is asked for, no text or array
+    that a body cannot hold, and no other model than `model_names`, when they are known."""
     bodies = list(dict.fromkeys(body for endpoint in endpoints for body in endpoint.bodies))
     _, schemas = models_json_schema([(body, "validation") for body in bodies], ref_template="#/components/schemas/{model}")
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         path = endpoint.path.replace("{model:path}", "{model}")
         paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, needs_key=bool(config.api_key))
-    components: dict[str, Any] = {"schemas": _capped(schemas["$defs"], config.max_body_bytes) | ANSWERS}
+    described = _capped(schemas["$defs"], config.max_body_bytes)
+    for body in bodies:
+        if model_names and body.names_served_model and "model" in body.model_fields:
+            others = [] if body.model_fields["model"].is_required() else [None]
+            described[body.__name__]["properties"]["model"] = {"enum": [*model_names, *others]}
+    components: dict[str, Any] = {"schemas": described | ANSWERS}
     if config.api_key:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return {"openapi": "3.1.0", "info": {"title": "Octavo", "version": __version__}, "paths": paths, "components": components}

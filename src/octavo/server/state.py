@@ -122,6 +122,11 @@ class ServerState:
         return self._engine
 
     @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names under which the model is served; none while it loads."""
+        return () if self._engine is None else self._engine.model_names
+
+    @property
     def metrics(self) -> MetricsRecorder:
         """Raises CapacityError while the engine loads."""
         if self._metrics is None:

@@ -65,9 +65,10 @@ class Strict(BaseModel):
 
 
 class Body(Strict):
-    """Any request body."""
+    """Any request body. `names_served_model`: its field model, if it has one, is a name under which the model is served."""
 
     refused: ClassVar[dict[str, Refused]] = {}
+    names_served_model: ClassVar[bool] = True
 
 
 class StreamOptions(Strict):

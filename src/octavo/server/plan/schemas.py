@@ -3,7 +3,7 @@ the flags of `octavo plan`, and what is left out is as it has it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -20,6 +20,8 @@ class PlanRequest(Body):
     """A model, the devices it runs on, and what is asked of them."""
 
     model_config = ConfigDict(defer_build=True)  # the check is built when the page is first asked, not when the server starts
+
+    names_served_model: ClassVar[bool] = False
 
     model: str = Field("qwen3-32b", max_length=128)
     layers: int = Field(64, ge=1, le=1024)
