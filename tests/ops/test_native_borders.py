@@ -8,6 +8,7 @@ import pytest
 import tiny
 
 from octavo.backends.native import _native
+from octavo.backends.native import backend as native_backend
 from octavo.backends.native.backend import NativeBackend
 from octavo.backends.native.ops import arrays_of
 from octavo.backends.native.tensors import kv_shape
@@ -208,3 +209,18 @@ def test_an_unknown_isa_or_backend_is_a_config_error():
     with pytest.raises(ConfigError, match="choose native or reference"):
         open_backend("cuda")
     assert open_backend("native", threads=3, isa="portable").describe() == "native: portable, 3 threads"
+
+
+def test_a_program_that_was_measured_is_not_made_again_to_be_compiled(monkeypatch):
+    made = []
+    lower = native_backend.lower
+    monkeypatch.setattr(native_backend, "lower", lambda program, spec: made.append(spec) or lower(program, spec))
+    backend = NativeBackend(threads=1)
+    model = bind(tiny.CASES["llama"], tiny.tensors(tiny.CASES["llama"]), backend)
+    backend.activation_bytes(model, SPEC, 32, 4)
+    backend.compile(model, backend.make_kv_cache(SPEC, 8), max_tokens=32, max_rows=4)
+    assert made == [SPEC]
+    other = tiny.CASES["llama"].kv_spec("f32")
+    backend.activation_bytes(model, SPEC, 32, 4)
+    backend.activation_bytes(model, other, 32, 4)
+    assert made == [SPEC, SPEC, other]

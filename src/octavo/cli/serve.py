@@ -8,7 +8,7 @@ from pathlib import Path
 
 from octavo.config.flag_files import read_config
 from octavo.config.flags import ALL_GROUPS, FlagParser, flags_in
-from octavo.config.resolve import Settings, resolve
+from octavo.config.resolve import resolve
 
 
 def serve_main(argv: Sequence[str]) -> int:
@@ -25,7 +25,9 @@ def serve_main(argv: Sequence[str]) -> int:
     else:
         settings = resolve(given, read_config(Path(args.config), flags_in(ALL_GROUPS)), Path(args.config).name)
     if args.show_config:
-        print(_table(settings))
+        from octavo.engine.startup import device_defaults
+
+        print(_table(settings.rows(device_defaults(settings.engine))))
         return 0
     if "api-key" in given:
         print("octavo: --api-key shows in ps; --api-key-file or OCTAVO_API_KEY does not", file=sys.stderr)
@@ -35,7 +37,7 @@ def serve_main(argv: Sequence[str]) -> int:
     return serve(settings.engine, settings.server)
 
 
-def _table(settings: Settings) -> str:
-    rows = [("setting", "value", "source"), *settings.rows()]
+def _table(settings: list[tuple[str, str, str]]) -> str:
+    rows = [("setting", "value", "source"), *settings]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}" for name, value, source in rows)

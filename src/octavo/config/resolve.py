@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from octavo.config import env
@@ -37,14 +38,20 @@ class Settings:
     server: ServerConfig
     sources: dict[str, str]
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Return (field, value, source) of every setting; secrets are counted, not shown."""
+    def rows(self, derived: Mapping[str, Any] = MappingProxyType({})) -> list[tuple[str, str, str]]:
+        """Return (field, value, source) of every setting; secrets are counted, not shown. `derived`: what this device makes of
+        some that were left open."""
         rooms = {field.name: getattr(self.engine, field.name) for field in dataclasses.fields(EngineConfig)} | {"server": self.server}
         return [
-            (f"{name}.{field.name}", _shown(f"{name}.{field.name}", getattr(room, field.name)), self.sources[f"{name}.{field.name}"])
+            self._row(f"{name}.{field.name}", getattr(room, field.name), derived)
             for name, room in rooms.items()
             for field in dataclasses.fields(room)
         ]
+
+    def _row(self, field: str, value: Any, derived: Mapping[str, Any]) -> tuple[str, str, str]:
+        if field in derived:
+            return field, str(derived[field]), f"{self.sources[field]}, for this device"
+        return field, _shown(field, value), self.sources[field]
 
 
 def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any] | None = None, file_name: str = "") -> Settings:

@@ -34,6 +34,7 @@ from octavo.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
+MAX_LENGTH = 1 << 31  # of any context
 STEPS_UNDER_WAY = 2  # steps of one request that may be planned and not applied
 
 
@@ -111,7 +112,8 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
 
     warm_up(core)
     clock.mark("warm up")
-    return core, describe(loaded, ledger, limits, kv_spec.dtype, parts.line, clock)
+    further = [line for line in (parts.line, warn_of_defaults(config.scheduler, size)) if line]
+    return core, describe(loaded, ledger, limits, kv_spec.dtype, further, clock)
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,19 @@ def choose_batch_size(config: SchedulerConfig, max_model_len: int) -> tuple[int,
     return chosen_seqs, tokens
 
 
+def device_defaults(config: EngineConfig) -> dict[str, int | str]:
+    """Return what this device makes of the settings that were left open, as far as the model need not be known: field -> value."""
+    sizes, made = config.scheduler, dict[str, int | str]()
+    if sizes.enable_chunked_prefill or config.model.max_model_len is not None:
+        seqs, tokens = choose_batch_size(sizes, config.model.max_model_len or MAX_LENGTH)
+        made |= {"scheduler.max_num_seqs": seqs, "scheduler.max_num_batched_tokens": tokens}
+        made |= {"scheduler.max_num_active_seqs": seqs, "scheduler.max_num_scheduled_tokens": tokens}
+    made = {field: value for field, value in made.items() if getattr(sizes, field.removeprefix("scheduler.")) is None}
+    if config.cache.kv_cache_dtype == "auto":
+        made["cache.kv_cache_dtype"] = choose_kv_dtype(config)
+    return made
+
+
 def check_limits(limits: Limits) -> None:
     """Raise ConfigError for limits that do not go together."""
     if limits.max_num_batched_tokens < limits.max_num_seqs:
@@ -249,14 +264,23 @@ def warm_up(core: EngineCore) -> None:
                 raise StartupError(f"the engine cannot compute its first step: {delta.error}")
 
 
-def describe(loaded: LoadedModel, ledger: MemoryLedger, limits: Limits, kv_dtype: str, tier: str, clock: PhaseClock) -> EngineReady:
-    """Return what the engine tells its clients: its limits, the ledger and the timed phases."""
+def warn_of_defaults(given: SchedulerConfig, size: EngineSize) -> str:
+    """Return a line that names the sizes which another device would not have chosen; nothing when both were given."""
+    chosen = {"max_num_seqs": size.max_num_seqs, "max_num_batched_tokens": size.max_num_batched_tokens}
+    named = [f"{name} {value:,}" for name, value in chosen.items() if getattr(given, name) is None]
+    return f"warning: {' and '.join(named)}: defaults of a CPU, other devices have others; set them where that matters" if named else ""
+
+
+def describe(
+    loaded: LoadedModel, ledger: MemoryLedger, limits: Limits, kv_dtype: str, further: list[str], clock: PhaseClock
+) -> EngineReady:
+    """Return what the engine tells its clients: its limits, the ledger, `further` lines and the timed phases."""
     lines = [
         f"backend: {loaded.backend.describe()}",
         *ledger.lines(),
         f"KV blocks: {ledger.num_blocks:,} of {ledger.block_size} tokens in {kv_dtype}, "
         f"{format_bytes(ledger.kv_bytes / ledger.num_blocks)} each (block 0 is the null block)",
-        *([tier] if tier else []),
+        *further,
         f"a step: at most {limits.max_num_batched_tokens:,} tokens of {limits.max_num_seqs:,} requests",
         clock.line(),
     ]

@@ -55,6 +55,7 @@ class NativeBackend:
         self._sampler = _native.Sampler(self._device)
         self.ops = NativeOps(self._device)
         self.threads = self._device.threads
+        self._lowered: tuple[Model, KVSpec, tuple[_native.ProgramBuilder, int]] | None = None
 
     @property
     def numerics(self) -> str:
@@ -92,12 +93,19 @@ class NativeBackend:
         return forward
 
     def compile(self, model: Model, kv: KVCache, max_tokens: int, max_rows: int) -> Forward:
-        builder, output = lower(record(model, kv.spec), kv.spec)
+        builder, output = self._lower(model, kv.spec)
+        self._lowered = None
         return NativeForward(builder.build(self._device, memory_of(kv), output, max_tokens, max_rows))
 
     def activation_bytes(self, model: Model, kv_spec: KVSpec, max_tokens: int, max_rows: int) -> int:
-        builder, output = lower(record(model, kv_spec), kv_spec)
+        builder, output = self._lower(model, kv_spec)
         return builder.measure(self._device, kv_shape(kv_spec, 1), output, max_tokens, max_rows)
+
+    def _lower(self, model: Model, kv_spec: KVSpec) -> tuple[_native.ProgramBuilder, int]:
+        """Return the model's program. It is kept until it is compiled: an engine measures it first, for it sizes its memory by that."""
+        if self._lowered is None or self._lowered[0] is not model or self._lowered[1] != kv_spec:
+            self._lowered = (model, kv_spec, lower(record(model, kv_spec), kv_spec))
+        return self._lowered[2]
 
     def peak_operations(self, kind: str) -> float:
         """Return the most f32, bf16 or int8 operations a second that this device's instruction set does, measured; 0: it has none."""
