@@ -122,7 +122,7 @@ def _become_pass(node: ast.AST) -> None:
 
 
 def _skipped(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield what no test should hold: what errors say, reprs, annotations, slots, and what runs only for type checkers."""
+    """Yield what no test should hold: what errors say, reprs, annotations, logs, protocols, and what kind of struct a value is."""
     for node in ast.walk(tree):
         hidden: list[ast.AST] = []
         if isinstance(node, ast.Raise) and node.exc is not None:
@@ -135,6 +135,8 @@ def _skipped(tree: ast.Module) -> Iterator[ast.AST]:
             hidden = [node]
         elif isinstance(node, ast.AnnAssign):
             hidden = [node.annotation]
+        elif isinstance(node, ast.keyword) and node.arg in ("frozen", "gc"):
+            hidden = [node]
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func).startswith("log."):
             hidden = [node]
         for part in hidden:

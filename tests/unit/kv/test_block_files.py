@@ -206,3 +206,20 @@ def test_what_is_forgotten_is_gone_from_the_disk(path):
     files.clear()
     assert not kv_files(path)
     assert len(files) == 0
+
+
+def test_a_file_is_a_header_a_checksum_of_32_bytes_and_the_block(path):
+    files = open_files(path)
+    files.put(key("a"), data("a"))
+    (file,) = kv_files(path)
+    assert file.stat().st_size == block_files._HEADER.size + 32 + SIZE
+    assert file.read_bytes()[-SIZE:] == data("a")
+
+
+def test_a_file_that_somebody_has_deleted_is_no_error_when_its_turn_to_go_comes(path):
+    files = open_files(path, capacity=2 * (block_files._HEADER.size + 32 + SIZE))
+    files.put(key("a"), data("a"))
+    kv_files(path)[0].unlink()
+    files.put(key("b"), data("b"))
+    files.put(key("c"), data("c"))
+    assert [files.get(key(name)) for name in "abc"] == [None, data("b"), data("c")]

@@ -84,3 +84,10 @@ def test_reset_waits_until_no_request_holds_a_block():
     kv.release(table)
     assert kv.reset_prefix_cache()
     assert hit(kv, list(range(13))) == 0
+
+
+def test_a_released_table_holds_nothing():
+    kv = KVManager(20, 4)
+    table = computed(kv, list(range(12)))
+    kv.release(table)
+    assert (table.block_ids, table.capacity, table.num_published, table.num_dropped) == ([], 0, 0, [0])

@@ -214,3 +214,16 @@ def test_a_cost_is_an_average_of_what_was_measured_and_small_steps_do_not_count(
     assert cost.is_load_cheaper(12, 1)
     assert not cost.is_load_cheaper(13, 1)
     assert cost.seconds_per_byte == pytest.approx(0.001 * FORGIVENESS), "so that it is tried again one day"
+
+
+def test_host_blocks_count_a_second_put_as_a_use():
+    store = HostBlocks(2 * SIZE, SIZE)
+    for name in ("a", "b", "a", "c"):
+        store.put(key(name), name.encode())
+    assert [store.get(key(name)) for name in "abc"] == [b"a", None, b"c"]
+
+
+def test_the_tier_learns_what_steps_cost():
+    kv, _, _ = make_kv()
+    kv.observe_step(100, 0.5)
+    assert kv._tier.cost.seconds_per_token == 0.005

@@ -329,3 +329,63 @@ def test_a_request_resumed_in_mid_prompt_gets_the_rest_of_its_logprobs():
     request = replace(make_request("half", list(range(10)), max_tokens=1, prompt_logprobs=0), num_scored_tokens=4)
     rig.scheduler.add(request)
     assert [score for delta in rig.run() for score in delta.prompt_logprobs or []] == solo_scores(request.prompt_token_ids)[4:]
+
+
+def test_preempting_all_frees_every_block_and_all_go_on():
+    rig = Rig()
+    requests = [rig.add(f"r{'x' * number}", 6, max_tokens=8) for number in range(3)]
+    deltas = [delta for _ in range(4) for delta in rig.step()[1]]
+    rig.scheduler.preempt_all()
+    assert (rig.scheduler.num_running, rig.scheduler.num_waiting) == (0, 3)
+    assert rig.scheduler.kv.pool.num_free == rig.scheduler.kv.pool.num_usable
+    deltas += rig.run()
+    for request in requests:
+        tokens = [token_id for delta in deltas if delta.request_id == request.request_id for token_id in delta.token_ids]
+        assert tokens == solo_output(request, vocab_size=VOCAB, max_model_len=100)[0]
+
+
+def test_nothing_is_preempted_while_a_plan_is_in_flight():
+    rig = Rig()
+    rig.add("r", 6)
+    rig.scheduler.plan()
+    with pytest.raises(EngineError, match="in flight"):
+        rig.scheduler.preempt_all()
+
+
+def test_a_request_fails_once_and_its_blocks_are_not_found_again():
+    rig = Rig()
+    rig.add("r", 9, max_tokens=5)
+    rig.step()
+    delta = rig.scheduler.fail("r", "why")
+    assert (delta.finish_reason, delta.error, delta.token_ids) == ("error", "why", [])
+    assert rig.scheduler.fail("r", "why") is None
+    rig.add("r", 9, max_tokens=5)
+    rig.run()
+    assert rig.scheduler.counters.prefix_cache_hits == 0
+
+
+def test_what_was_sampled_after_the_end_is_not_kept():
+    rig = Rig()
+    rig.add("r", 4, max_tokens=9, stop_token_ids=(77,))
+    plan = rig.scheduler.plan()
+    state = rig.scheduler._states["r"]
+    sampled = replace(rig.worker.execute(plan).sampled[0], token_ids=[11, 77, 12, 13])
+    (delta,) = rig.scheduler.apply(plan, replace(rig.worker.execute(replace(plan, new_rows=[], rows=[])), sampled=[sampled]))
+    assert (delta.token_ids, delta.finish_reason, delta.stop_reason) == ([11, 77], "stop", 77)
+    assert state.token_ids[4:] == [11, 77]
+
+
+def test_an_answer_may_be_resumed_at_the_end_of_the_context():
+    rig = Rig()
+    delta = rig.scheduler.add(make_request("r", [1] * 10, resume=[2] * 90))
+    assert delta.finish_reason == "length"
+
+
+def test_how_long_a_step_took_is_told_to_the_kv_memory(monkeypatch):
+    rig = Rig()
+    heard = []
+    monkeypatch.setattr(rig.scheduler.kv, "observe_step", lambda *step: heard.append(step))
+    rig.add("r", 6)
+    plan = rig.scheduler.plan()
+    rig.scheduler.apply(plan, replace(rig.worker.execute(plan), device_s=0.25))
+    assert heard == [(6, 0.25)]
