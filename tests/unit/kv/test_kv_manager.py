@@ -91,3 +91,14 @@ def test_a_released_table_holds_nothing():
     table = computed(kv, list(range(12)))
     kv.release(table)
     assert (table.block_ids, table.capacity, table.num_published, table.num_dropped) == ([], 0, 0, [0])
+
+
+def test_a_table_goes_on_from_the_contents_that_it_finds():
+    kv = KVManager(20, 4)
+    first = computed(kv, list(range(12)))
+    second = kv.open()
+    kv.lookup(second, list(range(13)))
+    assert all(one is two for one, two in zip(first.hashed, second.hashed, strict=True))
+    third = kv.open()
+    kv.lookup(third, [*range(8), 99, 99, 99, 99])
+    assert third.hashed[2].parent is first.hashed[1]

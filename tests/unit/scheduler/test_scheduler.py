@@ -5,7 +5,7 @@ from tests.fakes.history_worker import HistoryWorker, make_request, solo_output,
 from octavo.errors import EngineError
 from octavo.kv.manager import KVManager
 from octavo.scheduler.admission import Limits
-from octavo.scheduler.scheduler import Scheduler
+from octavo.scheduler.scheduler import Counters, Scheduler
 
 VOCAB = 1000
 
@@ -389,3 +389,26 @@ def test_how_long_a_step_took_is_told_to_the_kv_memory(monkeypatch):
     plan = rig.scheduler.plan()
     rig.scheduler.apply(plan, replace(rig.worker.execute(plan), device_s=0.25))
     assert heard == [(6, 0.25)]
+
+
+def test_counters_are_exact():
+    rig = Rig()
+    assert rig.scheduler.counters == Counters(0, 0, 0, 0, 0, 0)
+    rig.add("r", 10, max_tokens=5)
+    rig.run()
+    rig.add("r", 10, max_tokens=3)
+    rig.run()
+    counters = rig.scheduler.counters
+    assert (counters.prompt_tokens, counters.output_tokens) == (10 + 2, 5 + 3)
+    assert (counters.prefix_cache_queries, counters.prefix_cache_hits) == (20, 8)
+    assert (counters.preemptions, counters.nan_rows) == (0, 0)
+
+
+def test_preemptions_are_counted_for_each_request():
+    rig = Rig()
+    rig.add("r", 6)
+    state = rig.scheduler._states["r"]
+    for number in (1, 2):
+        rig.step()
+        rig.scheduler.preempt_all()
+        assert (state.num_preemptions, rig.scheduler.counters.preemptions) == (number, number)
