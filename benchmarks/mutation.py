@@ -135,12 +135,14 @@ def _skipped(tree: ast.Module) -> Iterator[ast.AST]:
             hidden = [node]
         elif isinstance(node, ast.AnnAssign):
             hidden = [node.annotation]
-        elif isinstance(node, ast.keyword) and node.arg in ("frozen", "gc"):
-            hidden = [node]
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func).startswith("log."):
+        elif (isinstance(node, ast.keyword) and node.arg in ("frozen", "gc")) or _is_log_line(node):
             hidden = [node]
         for part in hidden:
             yield from ast.walk(part)
+
+
+def _is_log_line(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func).startswith("log.")
 
 
 def _args(node: ast.FunctionDef) -> list[ast.arg]:

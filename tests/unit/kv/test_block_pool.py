@@ -122,3 +122,31 @@ def test_a_content_is_of_one_layer_group():
     pool.publish(held, content("a"), group=1)
     assert pool.find(content("a"), group=0) is None
     assert pool.find(content("a"), group=1) == held
+
+
+def test_a_listener_hears_when_the_first_block_with_a_content_comes_and_the_last_one_goes():
+    heard = []
+
+    class Listener:
+        def stored(self, group, content):
+            heard.append(("stored", group, content))
+
+        def removed(self, group, content):
+            heard.append(("removed", group, content))
+
+        def cleared(self):
+            heard.append("cleared")
+
+    pool = BlockPool(4, 2, Listener())
+    content = HashedBlock(b"hash", None, b"tokens", b"")
+    one, two, _ = pool.take(3)
+    pool.publish(one, content, group=1)
+    pool.publish(two, content, group=1)
+    assert heard == [("stored", 1, content)]
+    pool.forget([one])
+    assert len(heard) == 1
+    pool.release([two])
+    pool.take(1)
+    assert heard[1:] == [("removed", 1, content)]
+    pool.forget_all()
+    assert heard[2:] == ["cleared"]

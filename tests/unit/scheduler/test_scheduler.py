@@ -1,9 +1,12 @@
 import pytest
 from msgspec.structs import replace
 from tests.fakes.history_worker import HistoryWorker, make_request, solo_output, solo_scores
+from tests.fakes.inline_executor import InlineFutures
 
 from octavo.errors import EngineError
+from octavo.kv.host_blocks import HostBlocks
 from octavo.kv.manager import KVManager
+from octavo.kv.tier import KVTier
 from octavo.scheduler.admission import Limits
 from octavo.scheduler.scheduler import Counters, Scheduler
 
@@ -412,3 +415,27 @@ def test_preemptions_are_counted_for_each_request():
         rig.step()
         rig.scheduler.preempt_all()
         assert (state.num_preemptions, rig.scheduler.counters.preemptions) == (number, number)
+
+
+def test_a_newcomer_is_loaded_from_the_tier_though_preempted_requests_are_recomputed():
+    rig = Rig(num_blocks=9)
+    tier = KVTier(HostBlocks(100 * 32, 32), rig.worker.read_block, 32, "recompute", InlineFutures)
+    rig.scheduler = Scheduler(rig.scheduler.limits, KVManager(9, 4, tier=tier))
+    rig.add("r", 13, max_tokens=1)
+    rig.run()
+    rig.add("other", 30, max_tokens=1)  # takes every block of the pool
+    rig.run()
+    rig.add("r", 13, max_tokens=1)
+    plan = rig.scheduler.plan()
+    assert len(plan.loads) == 3
+    rig.scheduler.apply(plan, rig.worker.execute(plan))
+
+
+def test_what_is_left_of_a_budget_stays_unused_when_no_block_is_free_for_it():
+    rig = Rig(num_blocks=7, max_num_batched_tokens=8)
+    requests = [rig.add("r", 13, max_tokens=4), rig.add("rr", 11, max_tokens=4)]
+    deltas = rig.run()
+    assert any(plan.num_tokens < 8 and not all(row.wants_sample for row in plan.rows) for plan in rig.worker.plans)
+    for request in requests:
+        tokens = [token_id for delta in deltas if delta.request_id == request.request_id for token_id in delta.token_ids]
+        assert tokens == solo_output(request, vocab_size=VOCAB, max_model_len=100)[0]
