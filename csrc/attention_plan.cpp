@@ -13,20 +13,24 @@ AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t laye
       groups_.push_back({token, rows, batch.positions[token], batch.blocks(r, layer_group), 0});
     }
   }
-  // With plenty of pieces for every thread, contexts need no splitting.
-  const bool may_split = threads > 1 && static_cast<int64_t>(groups_.size()) * kv.num_kv_heads < 4 * threads;
+  // What a group costs, in pairs of a row and a position that it sees; a split group's last segment counts as a whole one.
+  const auto cost = [&](const AttentionRows& rows) { return rows.rows * (rows.start + rows.rows - rows.first_position(0)); };
+  int64_t total = 0;
+  for (const Group& group : groups_) total += cost(rows_of(kv, group, {}, 0));
+  // Splitting costs a fold: only contexts that would keep one thread busy for long are split.
+  const int64_t dear = threads > 1 ? total * kv.num_kv_heads / (4 * threads) : INT64_MAX;
   int64_t state_floats = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const AttentionRows rows = rows_of(kv, groups_[g], {}, 0);
     const int64_t segments = rows.last_segment() - rows.first_segment() + 1;
     const int64_t floats = kv.num_kv_heads * segments * rows.rows * group * attention_state_floats(kv.head_dim);
-    if (may_split && segments > 1 && (state_floats + floats) * 4 <= kSplitBytes) {
+    if (cost(rows) > dear && segments > 1 && (state_floats + floats) * 4 <= kSplitBytes) {
       groups_[g].states = state_floats;
       state_floats += floats;
       split_.push_back(g);
       for (int64_t s = rows.first_segment(); s <= rows.last_segment(); ++s) pieces_.push_back({g, s, rows.rows * kSegment});
     } else {
-      pieces_.push_back({g, kWhole, rows.rows * (rows.start + rows.rows - rows.first_position(0))});
+      pieces_.push_back({g, kWhole, cost(rows)});
     }
   }
   std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });

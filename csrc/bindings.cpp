@@ -218,7 +218,7 @@ void attention(Device& device, const KvMemory& memory, int64_t layer, const Matr
   check_batch(batch, kv);
   const int64_t vectors = kv.num_kv_heads * kv.head_dim;
   must(is_same_shape(q, out) && rows_of(q) == batch.num_tokens && width_of(q) > 0 && width_of(q) % vectors == 0, "attention: q must be [T, H * head_dim]");
-  must(width_of(q) / vectors <= kMaxVectors, "attention: at most 32 query heads a KV head");
+  must(width_of(q) / vectors <= kMaxGroup, "attention: at most 32 query heads a KV head");
   const int64_t positions_seen = window_of(window), chunk_size = window_of(chunk);
   nb::gil_scoped_release release;
   eager::attention(device, kv, layer, batch, width_of(q) / vectors, q.data(), scale, positions_seen, chunk_size, out.data());

@@ -82,7 +82,7 @@ class Checker {
   void check_shapes(const AttentionOp& op) const {
     const int64_t vectors = kv_.num_kv_heads * kv_.head_dim;
     must(is_same(op.q, op.out) && is_tokens(op.q) && width(op.q) % vectors == 0, "attention does not fit the KV heads");
-    must(width(op.q) / vectors <= kMaxVectors && op.window > 0 && op.chunk > 0, "attention: at most 32 query heads a KV head, and a window and chunk of at least 1");
+    must(width(op.q) / vectors <= kMaxGroup && op.window > 0 && op.chunk > 0, "attention: at most 32 query heads a KV head, and a window and chunk of at least 1");
     check_layer(op.layer_group, op.layer);
   }
   void check_shapes(const GatedOp& op) const { must(is_same(op.gate, op.out) && is_same(op.up, op.out), "gated does not fit"); }

@@ -16,8 +16,10 @@ enum class Activation : uint8_t { Silu, Gelu, GeluTanh, Relu, Tanh };  // Gelu: 
 // parts are folded in order, always, so its bits are the same whoever computes the segments.
 constexpr int64_t kSegment = 256;
 
-// Query vectors (rows x query heads of one KV head) that one attention call takes at most.
-constexpr int64_t kMaxVectors = 32;
+// Query vectors (rows x query heads of one KV head) that one attention call takes at most. Each K and V that is read is widened
+// once for all of them.
+constexpr int64_t kMaxVectors = 96;
+constexpr int64_t kMaxGroup = 32;  // query heads a KV head
 constexpr int64_t kMaxHeadDim = 512;
 
 // Consecutive query rows of one request and the query heads of one KV head.
@@ -25,7 +27,7 @@ struct AttentionRows {
   int64_t layer, kv_head;
   const float* q;  // row 0 of [rows, heads * head_dim], ldq floats apart
   int64_t ldq;
-  int64_t group;  // query heads a KV head; rows * group <= kMaxVectors
+  int64_t group;  // query heads a KV head, at most kMaxGroup; rows * group <= kMaxVectors
   int64_t rows;
   int64_t start;  // position of row 0
   const int32_t* block_table;
@@ -44,8 +46,8 @@ struct AttentionRows {
   [[gnu::always_inline]] int64_t last_segment() const { return (start + rows - 1) / kSegment; }
 };
 
-// A query vector's softmax over some of its positions: [0] the largest score, [1] the sum of exp(score - largest), from [16]
-// on the sum of exp(score - largest) * V.
+// A query vector's softmax over some of its positions, scores in units of ln 2: [0] the largest score, [1] the sum of
+// 2^(score - largest), from [16] on the sum of 2^(score - largest) * V.
 [[gnu::always_inline]] inline int64_t attention_state_floats(int64_t head_dim) { return 16 + (head_dim + 15) / 16 * 16; }
 
 // All tokens of one row, and one head of them: every query sees every key.
@@ -62,8 +64,10 @@ constexpr int64_t kWholeQueries = 8;
   return (head_dim + kWholeQueries) * ((length + 15) / 16 * 16);
 }
 
-// Scratch of one attention call.
-constexpr int64_t kAttentionScratchBytes = (3 * kMaxVectors * (16 + kMaxHeadDim) + 16 * kSegment) * 4;
+// Positions that are widened to float32 at once, and scratch of one attention call: queries, two sets of states, scores, those
+// positions.
+constexpr int64_t kKvPanel = 64;
+constexpr int64_t kAttentionScratchBytes = (kMaxVectors * (3 * (16 + kMaxHeadDim) + kSegment) + kKvPanel * kMaxHeadDim + 16) * 4;
 
 constexpr int64_t kSamplingChunk = 64;
 

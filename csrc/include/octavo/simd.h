@@ -52,6 +52,7 @@ OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {  // p[0] p[0] p[1] p[1
   return {_mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(first_lanes(n), p))};
 }
 OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+OCTAVO_INLINE Vec times_normal_power_of_2(Vec a, Vec n) { return times_power_of_2(a, n); }  // n in -126..127
 
 OCTAVO_INLINE Words load_words(const void* p) { return {_mm512_loadu_si512(p)}; }
 OCTAVO_INLINE Words operator&(Words a, uint32_t b) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(b)))}; }
@@ -125,6 +126,8 @@ OCTAVO_INLINE __m256 times_power_of_2(__m256 a, __m256 n) {  // in two steps, si
   return _mm256_mul_ps(_mm256_mul_ps(a, x), y);
 }
 OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) { return {times_power_of_2(a.lo, n.lo), times_power_of_2(a.hi, n.hi)}; }
+OCTAVO_INLINE __m256 normal_power_of_2(__m256 n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)); }
+OCTAVO_INLINE Vec times_normal_power_of_2(Vec a, Vec n) { return {_mm256_mul_ps(a.lo, normal_power_of_2(n.lo)), _mm256_mul_ps(a.hi, normal_power_of_2(n.hi))}; }
 
 OCTAVO_INLINE Words load_words(const void* p) {
   const auto* q = static_cast<const __m256i*>(p);
@@ -326,6 +329,11 @@ OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) {  // in two steps, since 2^n a
   const Ints half = whole >> 1, rest = whole - half;
   return {a.v * (Floats)((half + 127) << 23) * (Floats)((rest + 127) << 23)};
 }
+OCTAVO_INLINE Vec times_normal_power_of_2(Vec a, Vec n) {
+  Ints whole;
+  for (int i = 0; i < kLanes; ++i) whole[i] = n.v[i] == n.v[i] ? static_cast<int32_t>(n.v[i]) : 0;
+  return {a.v * (Floats)((whole + 127) << 23)};
+}
 
 OCTAVO_INLINE Words load_words(const void* p) { return {*static_cast<const Bits*>(p)}; }
 OCTAVO_INLINE Words operator&(Words a, uint32_t b) { return {a.v & b}; }
@@ -408,9 +416,26 @@ OCTAVO_INLINE Vec exp(Vec x) {
   return times_power_of_2(y, n);
 }
 
-OCTAVO_INLINE float exp(float x) {
+// 2^x for x <= 0, within 1 ulp; 1 at 0, 2^-126 from -126 down, NaN for NaN. It stops there since results below 2^-126 (and 0 that
+// an underflow makes) take a hundred cycles each on many CPUs. x = n + r, |r| <= 1/2; minimax polynomial of 2^r (relative error,
+// constant term 1).
+OCTAVO_INLINE Vec exp2_of_negative(Vec x) {
+  x = max(splat(-126.0f), x);  // NaN passes
+  const Vec magic = splat(12582912.0f);
+  const Vec n = (x + magic) - magic, r = x - n;
+  Vec y = splat(1.5353362e-4f);
+  y = fma(y, r, splat(1.33988750e-3f));
+  y = fma(y, r, splat(9.61843692e-3f));
+  y = fma(y, r, splat(5.55033237e-2f));
+  y = fma(y, r, splat(2.40226477e-1f));
+  y = fma(y, r, splat(6.93147182e-1f));
+  y = fma(y, r, splat(1.0f));
+  return times_normal_power_of_2(y, n);
+}
+
+OCTAVO_INLINE float exp2_of_negative(float x) {
   float lanes[kLanes];
-  store(lanes, exp(splat(x)));
+  store(lanes, exp2_of_negative(splat(x)));
   return lanes[0];
 }
 
