@@ -248,6 +248,7 @@ OCTAVO_INLINE float32x4_t times_power_of_2(float32x4_t a, float32x4_t n) {  // i
 OCTAVO_INLINE Vec times_power_of_2(Vec a, Vec n) {
   return quarters_of<Vec>([&](int i) { return times_power_of_2(a.v[i], n.v[i]); });
 }
+OCTAVO_INLINE Vec times_normal_power_of_2(Vec a, Vec n) { return times_power_of_2(a, n); }  // n in -126..127
 
 OCTAVO_INLINE Words load_words(const void* p) {
   return quarters_of<Words>([=](int i) { return vreinterpretq_u32_u8(vld1q_u8(static_cast<const uint8_t*>(p) + 16 * i)); });
