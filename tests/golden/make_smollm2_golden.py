@@ -1,4 +1,4 @@
-"""Write smollm2_greedy.json and wiki_perplexity.json: what Hugging Face transformers answers in float32.
+"""Write smollm2_greedy.json, wiki_perplexity.json and wiki_likely.npz: what Hugging Face transformers answers in float32.
 
     python make_smollm2_golden.py SmolLM2-135M-Instruct.Q4_1.gguf enwiki-latest-pages-articles1.xml-...-shortened.bz2
 
@@ -8,6 +8,8 @@ gguf and gensim. Takes about 5 minutes on one core.
 
 smollm2_greedy.json: per prompt its token ids, the 64 greedy tokens that follow, and for each of them by how much its logit
 leads the second best.
+wiki_likely.npz: for each position of the text's first window the 32 most likely next tokens, int32 [512, 32], and their
+log-probabilities, float32 [512, 32].
 wiki_perplexity.json: the first 2048 tokens of the article "Anarchism", cleaned as clean() says, and their perplexity over
 windows of 512, each from an empty context; and that of its first 128 tokens, for slow backends.
 """
@@ -21,6 +23,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from gensim.corpora.wikicorpus import extract_pages, filter_wiki
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -29,6 +32,7 @@ HERE = Path(__file__).parent
 NUM_GREEDY = 64
 NUM_TEXT_TOKENS = 2048
 WINDOW = 512
+NUM_LIKELY = 32
 
 PROMPTS = [
     "The",
@@ -88,6 +92,13 @@ def perplexity(model: torch.nn.Module, token_ids: list[int]) -> float:
     return math.exp(float(torch.cat(losses).double().mean()))
 
 
+@torch.no_grad()
+def likely(model: torch.nn.Module, token_ids: list[int]) -> dict[str, np.ndarray]:
+    """Return ids and log-probabilities of the most likely tokens after each position of a window."""
+    best = torch.topk(torch.log_softmax(model(torch.tensor([token_ids])).logits[0].double(), -1), NUM_LIKELY)
+    return {"ids": best.indices.int().numpy(), "logprobs": best.values.float().numpy()}
+
+
 def main(gguf: Path, articles: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(
         str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
@@ -106,6 +117,7 @@ def main(gguf: Path, articles: Path) -> None:
         "token_ids": text_ids,
     }
     (HERE / "wiki_perplexity.json").write_text(json.dumps(figure) + "\n")
+    np.savez_compressed(HERE / "wiki_likely.npz", **likely(model, text_ids[:WINDOW]))
 
     prompts = [tokenizer(text, add_special_tokens=False).input_ids for text in PROMPTS]
     for question in CHATS:

@@ -19,6 +19,7 @@ from octavo.worker.scoring import Scorer
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES = json.loads((GOLDEN / "smollm2_greedy.json").read_text())["cases"]
+LIKELY = np.load(GOLDEN / "wiki_likely.npz")
 TEXT = json.loads((GOLDEN / "wiki_perplexity.json").read_text())
 MAX_TOKENS = 1600
 SHORT = [index for index, case in enumerate(CASES) if len(case["prompt_token_ids"]) <= 20]
@@ -68,9 +69,23 @@ def test_reference_chooses_the_tokens_of_transformers(scorers, index):
     assert_agrees(scorers("reference"), CASES[index], LEAD_BOUND["reference"])
 
 
+def test_native_distributions_are_near_those_of_transformers(scorers):
+    """Kullback-Leibler divergence over transformers' 32 likeliest tokens and the rest as one, in nats a token."""
+    expected, ids = LIKELY["logprobs"].astype(np.float64), LIKELY["ids"]
+    logits = scorers("native").logits(TEXT["token_ids"][: len(ids)]).astype(np.float64)
+    logprobs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    actual = np.take_along_axis(logprobs, ids, axis=1)
+    divergence = (np.exp(expected) * (expected - actual)).sum(axis=1)
+    rest, actual_rest = (1 - np.exp(each).sum(axis=1) for each in (expected, actual))
+    divergence += rest * np.log(rest / actual_rest)
+    assert divergence.mean() < 0.004
+    assert divergence.max() < 0.1
+
+
 def test_native_perplexity_of_the_wikipedia_text_is_that_of_transformers(scorers):
+    """Rounding to int8 moves it by half a per cent either way: two kernels equally near in distribution differ by that much."""
     perplexity = scorers("native").perplexity(TEXT["token_ids"], TEXT["window"])
-    assert perplexity == pytest.approx(TEXT["perplexity"], rel=0.005)
+    assert perplexity == pytest.approx(TEXT["perplexity"], rel=0.01)
 
 
 @pytest.mark.slow
