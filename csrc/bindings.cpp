@@ -14,6 +14,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "octavo/batch.h"
 #include "octavo/device.h"
@@ -122,10 +123,18 @@ Batch batch_of(const Ints& token_ids, const Ints& positions, const Ints& query_s
   return batch;
 }
 
+KvType kv_type_of(const std::string& dtype) {
+  constexpr std::pair<const char*, KvType> types[] = {
+      {"f16", KvType::F16}, {"bf16", KvType::BF16}, {"f32", KvType::F32}, {"fp8_e4m3", KvType::Fp8E4M3}, {"int8_per_token_head", KvType::Int8}};
+  for (const auto& [name, type] : types) {
+    if (dtype == name) return type;
+  }
+  throw std::invalid_argument("KV memory is f16, bf16, f32, fp8_e4m3 or int8_per_token_head");
+}
+
 KvCache shape_of(const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t block_size, int64_t num_blocks) {
-  must(dtype == "f16" || dtype == "bf16" || dtype == "f32", "KV memory is f16, bf16 or f32");
   KvCache shape;
-  shape.type = dtype == "f16" ? KvType::F16 : dtype == "bf16" ? KvType::BF16 : KvType::F32;
+  shape.type = kv_type_of(dtype);
   shape.num_layers = num_layers;
   shape.num_kv_heads = num_kv_heads;
   shape.head_dim = head_dim;

@@ -32,7 +32,13 @@ std::vector<float> random_floats(int64_t count, std::mt19937& random) {
   return values;
 }
 
-float rounded(float x, KvType type) {
+// What the cache keeps of a vector's value x; largest: the vector's largest magnitude.
+float rounded(float x, float largest, KvType type) {
+  if (type == KvType::Int8) return std::nearbyint(x / (largest / 127.0f)) * (largest / 127.0f);
+  if (type == KvType::Fp8E4M3) {  // 4 significant bits down to 2^-6, then steps of 2^-9
+    const float step = std::ldexp(1.0f, std::max(std::ilogb(x), -6) - 3);
+    return std::nearbyint(x / step) * step;
+  }
   if (type == KvType::F32) return x;
   if (type == KvType::F16) {  // 11 significant bits down to 2^-14, then steps of 2^-24
     const float step = std::ldexp(1.0f, std::max(std::ilogb(x), -14) - 10);
@@ -113,8 +119,15 @@ class AttentionCase {
     return out;
   }
 
+  double kept(const std::vector<float>& values, int64_t position, int64_t kv_head, int64_t d) const {
+    const float* vector = values.data() + (position * c_.kv_heads + kv_head) * c_.head_dim;
+    float largest = 0;
+    for (int64_t i = 0; i < c_.head_dim; ++i) largest = std::max(largest, std::abs(vector[i]));
+    return static_cast<double>(rounded(vector[d], largest, c_.type));
+  }
+
   void check_against_double(const std::vector<float>& out, int64_t p) {
-    const int64_t kv_width = c_.kv_heads * c_.head_dim, width = kv_width * c_.group;
+    const int64_t width = c_.kv_heads * c_.group * c_.head_dim;
     const int64_t first = p >= c_.window ? p - c_.window + 1 : 0;
     for (int64_t h = 0; h < c_.kv_heads * c_.group; ++h) {
       const int64_t kv_head = h / c_.group;
@@ -124,7 +137,7 @@ class AttentionCase {
         double score = 0;
         for (int64_t d = 0; d < c_.head_dim; ++d) {
           score += static_cast<double>(q_[static_cast<size_t>(p * width + h * c_.head_dim + d)]) *
-                   static_cast<double>(rounded(k_[static_cast<size_t>(i * kv_width + kv_head * c_.head_dim + d)], c_.type));
+                   kept(k_, i, kv_head, d);
         }
         weights.push_back(0.2 * score);
         top = std::max(top, weights.back());
@@ -134,7 +147,7 @@ class AttentionCase {
         double expected = 0;
         for (int64_t i = first; i <= p; ++i) {
           expected += weights[static_cast<size_t>(i - first)] / total *
-                      static_cast<double>(rounded(v_[static_cast<size_t>(i * kv_width + kv_head * c_.head_dim + d)], c_.type));
+                      kept(v_, i, kv_head, d);
         }
         const double error = std::abs(expected - static_cast<double>(out[static_cast<size_t>(p * width + h * c_.head_dim + d)]));
         if (!(error < 2e-5)) return fail("error", p);
@@ -162,7 +175,7 @@ int main() {
   constexpr int64_t all = std::numeric_limits<int64_t>::max();
   for (Isa isa : kIsas) {
     if (!isa_available(isa)) continue;
-    for (KvType type : {KvType::F16, KvType::BF16, KvType::F32}) {
+    for (KvType type : {KvType::F16, KvType::BF16, KvType::F32, KvType::Fp8E4M3, KvType::Int8}) {
       for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32},
                             Case{type, 1, 32, 16, 40, all, 16}, Case{type, 1, 2, 512, 33, all, 16}, Case{type, 1, 2, 20, 300, 41, 16},
                             Case{type, 1, 1, 64, 40, 1, 64}}) {

@@ -135,6 +135,10 @@ class LayerGroup:
     layers: tuple[int, ...]
 
 
+# How K and V may be kept: bytes of a value, bytes of the scale of a vector.
+KV_DTYPES = {"f16": (2, 0), "bf16": (2, 0), "f32": (4, 0), "fp8_e4m3": (1, 0), "int8_per_token_head": (1, 4)}
+
+
 @dataclass(frozen=True)
 class KVSpec:
     """KV memory of one model: one K and one V vector of `head_dim` per layer, KV head and position.
@@ -146,7 +150,7 @@ class KVSpec:
     num_layers: int
     num_kv_heads: int
     head_dim: int
-    dtype: str = "f16"  # f16 | bf16 | f32
+    dtype: str = "f16"  # of KV_DTYPES
     block_size: int = 16  # positions per block
     groups: tuple[LayerGroup, ...] = ()
 
@@ -173,13 +177,15 @@ class KVSpec:
         return longest_request(self.spans, self.block_size, num_blocks, max_step_tokens)
 
     @property
-    def value_bytes(self) -> int:
-        return {"f16": 2, "bf16": 2, "f32": 4}[self.dtype]
+    def vector_bytes(self) -> int:
+        """Bytes of one K or V vector, its scale included."""
+        value_bytes, scale_bytes = KV_DTYPES[self.dtype]
+        return self.head_dim * value_bytes + scale_bytes
 
     @property
     def bytes_per_token(self) -> int:
         """Bytes that one position takes in one block."""
-        return self.num_layers * self.num_kv_heads * 2 * self.head_dim * self.value_bytes
+        return self.num_layers * self.num_kv_heads * 2 * self.vector_bytes
 
     @property
     def bytes_per_block(self) -> int:

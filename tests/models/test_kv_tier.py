@@ -87,6 +87,26 @@ def test_another_model_or_dtype_finds_nothing_in_the_directory(path, tmp_path, c
     other.stop()
 
 
+@pytest.mark.parametrize("dtype", [pytest.param("fp8", marks=pytest.mark.slow), "int8"])
+def test_narrow_kv_is_swapped_out_and_kept_across_a_restart(path, tmp_path, undisturbed, dtype):
+    alone = Served(path, kv_cache_dtype=dtype, enable_prefix_caching=False).answers()
+    assert alone != undisturbed, "rounding shows in the logprobs"
+    settings = {
+        "kv_cache_dtype": dtype,
+        "preemption_mode": "swap",
+        "num_gpu_blocks_override": TIGHT,
+        "kv_offload_dir": str(tmp_path / "kv"),
+    }
+    first = Served(path, **settings)
+    assert first.answers() == alone
+    assert first.counters.preemptions > 0, "the pool was not tight"
+    first.stop()
+    second = Served(path, **settings)
+    assert second.answers() == alone
+    assert second.cached[0] == 48
+    second.stop()
+
+
 def test_damaged_files_cost_only_time(path, tmp_path, undisturbed):
     first = Served(path, kv_offload_dir=str(tmp_path / "kv"))
     assert first.answers() == undisturbed

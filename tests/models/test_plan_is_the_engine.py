@@ -6,14 +6,17 @@ import msgspec
 import pytest
 from tests.fakes.tiny_llama import write_tiny_llama
 
+from octavo.backends.registry import open_backend
 from octavo.cli.plan_model import find_planned_model
 from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
 from octavo.engine import startup
 from octavo.errors import ModelError
+from octavo.loaders.load import open_weights
 from octavo.loaders.store import resolve_model
 from octavo.planner.catalogue import find_device
 from octavo.planner.formats import kv_format
 from octavo.planner.sizing import Deployment, size
+from octavo.specs import KV_DTYPES
 from octavo.units import GiB
 from octavo.worker.runner import load_model
 
@@ -25,11 +28,11 @@ def free_memory(monkeypatch):
     monkeypatch.setattr(startup, "free_memory_bytes", lambda: FREE)
 
 
-def planned(path, ledger, **settings):
+def planned(path, ledger, kv="f16", **settings):
     """Return the paper's sizing of the file at `path` on a machine with FREE bytes, the engine's activations put in."""
     model = find_planned_model(str(path), None)
     machine = msgspec.structs.replace(find_device("EPYC-9654"), memory_bytes=FREE)
-    return size(Deployment(model.shape, machine, model.weights, kv_format("f16"), activation_bytes=ledger.activation_bytes, **settings))
+    return size(Deployment(model.shape, machine, model.weights, kv_format(kv), activation_bytes=ledger.activation_bytes, **settings))
 
 
 def ledger_of(path):
@@ -38,15 +41,19 @@ def ledger_of(path):
     return startup.size_engine(config, load_model(config, path), FREE).ledger
 
 
-def assert_plan_is_engine(path, **settings):
+def assert_plan_is_engine(path, kv="auto", **settings):
     config = EngineConfig(
         model=ModelConfig(model=str(path), max_model_len=settings.get("max_model_len")),
-        cache=CacheConfig(kv_cache_memory_bytes=settings.get("kv_cache_memory_bytes"), gpu_memory_utilization=settings.get("utilization")),
+        cache=CacheConfig(
+            kv_cache_dtype=kv,
+            kv_cache_memory_bytes=settings.get("kv_cache_memory_bytes"),
+            gpu_memory_utilization=settings.get("utilization"),
+        ),
         scheduler=SchedulerConfig(max_num_seqs=settings.get("max_num_seqs")),
         runtime=RuntimeConfig(threads=1),
     )
     ledger = startup.size_engine(config, load_model(config, Path(path)), FREE).ledger
-    sizing = planned(path, ledger, **settings)
+    sizing = planned(path, ledger, "f16" if kv == "auto" else kv, **settings)
     if settings.get("weight_bytes") is None:
         assert sizing.weight_bytes == ledger.weight_bytes
     assert sizing.num_blocks == ledger.num_blocks
@@ -69,6 +76,15 @@ def assert_plan_is_engine(path, **settings):
 
 def test_a_tiny_model_in_float32_is_planned_as_it_starts(tmp_path):
     assert_plan_is_engine(write_tiny_llama(tmp_path), utilization=0.05)
+
+
+@pytest.mark.parametrize("kv", KV_DTYPES)
+def test_every_kv_dtype_is_planned_and_allocated_alike(tmp_path, kv):
+    path = write_tiny_llama(tmp_path)
+    assert_plan_is_engine(path, kv, utilization=0.05)
+    spec = open_weights(path).spec.kv_spec(kv)
+    for backend in ("native", "reference"):
+        assert len(open_backend(backend).make_kv_cache(spec, 2).read_block(1)) == spec.bytes_per_block
 
 
 @pytest.mark.model

@@ -6,6 +6,7 @@ That two backends may choose differently below the bound is a matter of rounding
 """
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from octavo.config.schema import EngineConfig, RuntimeConfig
 from octavo.errors import OctavoError
 from octavo.loaders.store import resolve_model
-from octavo.worker.runner import load_model
+from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.scoring import Scorer
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -34,18 +35,20 @@ pytestmark = pytest.mark.model
 
 @pytest.fixture(scope="module")
 def scorers():
-    """Return a maker of scorers by backend, each loaded once."""
+    """Return a maker of scorers by backend and KV dtype, each model loaded once."""
     try:
         path = resolve_model("smollm2-135m-instruct")
     except OctavoError as error:
         pytest.skip(str(error))
-    made: dict[str, Scorer] = {}
 
-    def make(backend: str) -> Scorer:
-        if backend not in made:
-            loaded = load_model(EngineConfig(runtime=RuntimeConfig(backend=backend)), path)
-            made[backend] = Scorer(loaded, loaded.spec.kv_spec(KV_DTYPE[backend]), MAX_TOKENS)
-        return made[backend]
+    @cache
+    def load(backend: str) -> LoadedModel:
+        return load_model(EngineConfig(runtime=RuntimeConfig(backend=backend)), path)
+
+    @cache
+    def make(backend: str, kv_dtype: str = "") -> Scorer:
+        loaded = load(backend)
+        return Scorer(loaded, loaded.spec.kv_spec(kv_dtype or KV_DTYPE[backend]), MAX_TOKENS)
 
     return make
 
@@ -69,23 +72,32 @@ def test_reference_chooses_the_tokens_of_transformers(scorers, index):
     assert_agrees(scorers("reference"), CASES[index], LEAD_BOUND["reference"])
 
 
-def test_native_distributions_are_near_those_of_transformers(scorers):
+@pytest.mark.parametrize(
+    ("kv_dtype", "mean", "most"), [("f16", 0.004, 0.1), ("int8_per_token_head", 0.0045, 0.1), ("fp8_e4m3", 0.013, 0.4)]
+)
+def test_native_distributions_are_near_those_of_transformers(scorers, kv_dtype, mean, most):
     """Kullback-Leibler divergence over transformers' 32 likeliest tokens and the rest as one, in nats a token."""
     expected, ids = LIKELY["logprobs"].astype(np.float64), LIKELY["ids"]
-    logits = scorers("native").logits(TEXT["token_ids"][: len(ids)]).astype(np.float64)
+    logits = scorers("native", kv_dtype).logits(TEXT["token_ids"][: len(ids)]).astype(np.float64)
     logprobs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     actual = np.take_along_axis(logprobs, ids, axis=1)
     divergence = (np.exp(expected) * (expected - actual)).sum(axis=1)
     rest, actual_rest = (1 - np.exp(each).sum(axis=1) for each in (expected, actual))
     divergence += rest * np.log(rest / actual_rest)
-    assert divergence.mean() < 0.004
-    assert divergence.max() < 0.1
+    assert divergence.mean() < mean
+    assert divergence.max() < most
 
 
 def test_native_perplexity_of_the_wikipedia_text_is_that_of_transformers(scorers):
     """Rounding to int8 moves it by half a per cent either way: two kernels equally near in distribution differ by that much."""
     perplexity = scorers("native").perplexity(TEXT["token_ids"], TEXT["window"])
     assert perplexity == pytest.approx(TEXT["perplexity"], rel=0.01)
+
+
+@pytest.mark.parametrize(("kv_dtype", "loss"), [("int8_per_token_head", 0.005), ("fp8_e4m3", 0.015)])
+def test_narrow_kv_costs_little_perplexity(scorers, kv_dtype, loss):
+    in_f16 = scorers("native").perplexity(TEXT["token_ids"], TEXT["window"])
+    assert scorers("native", kv_dtype).perplexity(TEXT["token_ids"], TEXT["window"]) == pytest.approx(in_f16, rel=loss)
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from octavo.backends.native import ops as native_ops
-from octavo.specs import Format, KVSpec, RopeSpec
+from octavo.backends.reference.kv_values import decode, encode
+from octavo.specs import KV_DTYPES, Format, KVSpec, RopeSpec
 
 QUANTISED = [format for format in Format if format.block_values > 1]
 
@@ -132,7 +133,7 @@ ATTENTION = {  # kv_heads, group, head_dim, window (negative: chunk), rows (star
 }
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention_reads_what_the_row_stored_and_nothing_else(native, reference, name, dtype):
     kv_heads, group, head_dim, window, rows = ATTENTION[name]
@@ -157,6 +158,55 @@ def test_attention_takes_larger_blocks(native, reference, block_size):
         cases.fill(ops, kv, 0, batch)
         results.append(ops.attention(q, kv, 0, batch, 0.125))
     assert_within("attention", *results)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "fp8_e4m3", "int8_per_token_head"])
+def test_hard_values_of_k_and_v_are_kept_as_the_definition_says(native, dtype):
+    """Vectors with ties, subnormals, zeros, what saturates, infinity and NaN: the bytes of a block of a native cache, of whose tiles K is
+    [head_dim][16], V [16][head_dim], and the scales of 16 vectors come last."""
+    x = hard_vectors()
+    kv = native.make_kv_cache(KVSpec(1, 1, x.shape[1], dtype), 2)
+    batch = cases.one_row(cases.step([(0, 16)], num_blocks=2), 0, 0, 16)
+    cases.ops_of(native).store_kv(x, x, kv, 0, batch)
+    expected = encode(x, dtype)
+    values, scales = np.split(expected, [KV_DTYPES[dtype][0] * x.shape[1]], axis=1)
+    of_values = values.reshape(*x.shape, -1)
+    assert kv.read_block(1) == b"".join(part.tobytes() for part in (of_values.transpose(1, 0, 2), scales, of_values, scales))
+
+
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_a_position_that_sees_only_itself_reads_back_what_its_v_was_kept_as(native, dtype):
+    v = hard_vectors()
+    kv = native.make_kv_cache(KVSpec(1, 1, v.shape[1], dtype), 2)
+    batch = cases.one_row(cases.step([(0, 16)], num_blocks=2), 0, 0, 16)
+    ops = cases.ops_of(native)
+    ops.store_kv(np.zeros_like(v), v, kv, 0, batch)
+    read = ops.attention(np.zeros_like(v), kv, 0, batch, 1.0, cases.span(1))
+    np.testing.assert_array_equal(read, decode(encode(v, dtype), dtype))
+
+
+def hard_vectors():
+    """Return 16 vectors of 32."""
+    random = np.random.default_rng(3)
+    e4m3 = decode(np.arange(127, dtype=np.uint8), "fp8_e4m3")
+    ties = (e4m3[:-1] + e4m3[1:]) / 2
+    chosen = [*ties[:61], *ties[66:], 447.9, 448, 463.9, 464, 465, 1e6, 3e38]
+    rows = [
+        np.zeros(32),
+        -np.zeros(32),
+        *np.split(np.array(chosen), 4),
+        random.standard_normal(32) * 2.0**-9,
+        random.standard_normal(32) * 1e-42,  # subnormal float32
+        np.full(32, 1e-45),
+        np.linspace(-127, 127, 32) + 0.5,
+        -random.uniform(300, 600, 32),
+        np.full(32, 3.4e38),
+        np.where(np.arange(32) == 5, np.inf, 1),
+        np.where(np.arange(32) == 31, -np.inf, 1),
+        np.where(np.arange(32) == 0, np.nan, 1),
+        np.full(32, -np.nan),
+    ]
+    return np.array(rows, np.float32)
 
 
 def test_a_row_with_nan_leaves_its_batch_mates_alone(native):

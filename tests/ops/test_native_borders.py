@@ -15,7 +15,7 @@ from octavo.backends.native.tensors import kv_shape
 from octavo.backends.registry import open_backend
 from octavo.errors import ConfigError, ModelError
 from octavo.models.registry import bind
-from octavo.specs import Format, KVSpec, RawTensor
+from octavo.specs import KV_DTYPES, Format, KVSpec, RawTensor
 
 SPEC = tiny.CASES["llama"].kv_spec()
 
@@ -83,7 +83,7 @@ def test_a_step_with_other_layer_groups_than_the_programs_is_refused(forward):
         forward(replace(batch, sample_rows=np.zeros(1, np.int32)))
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 def test_a_block_can_be_taken_out_and_put_back_whole_and_only_so(backend, dtype):
     kv = backend.make_kv_cache(KVSpec(2, 3, 20, dtype, 32), 4)
     data = np.random.default_rng(1).bytes(kv.spec.bytes_per_block)

@@ -9,12 +9,12 @@ import tiny
 from octavo.backends.native.backend import NativeBackend
 from octavo.models.registry import bind
 from octavo.ops.interface import Batch
-from octavo.specs import Format, KVSpec
+from octavo.specs import KV_DTYPES, Format, KVSpec
 
 MODELS = ["llama", "llama-biases", "llama-yarn", "mistral-window", "qwen2", "qwen2-windows", "qwen3"]
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+@pytest.mark.parametrize("dtype", KV_DTYPES)
 @pytest.mark.parametrize(
     ("kv_heads", "group", "head_dim", "window"),
     [
@@ -78,13 +78,14 @@ def test_the_number_of_threads_changes_no_bit(isa, name):
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
-def test_a_long_context_that_is_split_over_threads_gives_the_same_bits(isa, threads):
+@pytest.mark.parametrize("dtype", ["f16", "fp8_e4m3", "int8_per_token_head"])
+def test_a_long_context_that_is_split_over_threads_gives_the_same_bits(isa, dtype, threads):
     batch = cases.step([(1800, 2)], num_blocks=160)
     q = cases.floats(2, 4 * 64)
     results = []
     for count in (1, threads):
         backend = NativeBackend(count, isa)
-        ops, kv = cases.ops_of(backend), backend.make_kv_cache(KVSpec(1, 2, 64), 160)
+        ops, kv = cases.ops_of(backend), backend.make_kv_cache(KVSpec(1, 2, 64, dtype), 160)
         cases.fill(ops, kv, 0, batch)
         results.append([ops.attention(q, kv, 0, batch, 0.125, cases.span(window)) for window in (None, 1000)])
     np.testing.assert_array_equal(results[0], results[1])

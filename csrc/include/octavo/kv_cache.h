@@ -3,7 +3,8 @@
 // A tile is 16 positions; a block is block_size / 16 tiles. Per layer: K of all blocks, then V of all blocks; within each,
 // [block][kv_head][tile]. A tile of K in bf16 is [head_dim / 2][16 positions][2] (a line of 16 positions x a pair of
 // dimensions: scores of 16 positions grow in one register, no horizontal sums). A tile of V in bf16 is
-// [8 pairs of positions][head_dim][2]. f16 and f32: K [head_dim][16], V [16][head_dim].
+// [8 pairs of positions][head_dim][2]. All others: K [head_dim][16], V [16][head_dim]; int8 is followed by the float32 scales of the
+// 16 positions: a value is its scale times -127..127. fp8_e4m3 has no scale: values beyond 448 become 448.
 //
 // Stale slots: a freed block keeps its old numbers. Attention lets no value of a position past a row's end (or before its
 // window) into the row: scores there are replaced by -inf, and V there is masked or not read. 64 bytes of slack end the
@@ -15,7 +16,7 @@
 
 namespace octavo {
 
-enum class KvType : uint8_t { F16, BF16, F32 };
+enum class KvType : uint8_t { F16, BF16, F32, Fp8E4M3, Int8 };
 
 constexpr int64_t kTile = 16;
 
@@ -24,8 +25,9 @@ struct KvCache {
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, block_size = 16, num_blocks = 0;
   uint8_t* data = nullptr;  // owned by KvMemory; zero pages, backed on first touch
 
-  [[gnu::always_inline]] int64_t value_bytes() const { return type == KvType::F32 ? 4 : 2; }
-  [[gnu::always_inline]] int64_t tile_bytes() const { return kTile * head_dim * value_bytes(); }
+  [[gnu::always_inline]] int64_t value_bytes() const { return type == KvType::F32 ? 4 : type == KvType::F16 || type == KvType::BF16 ? 2 : 1; }
+  [[gnu::always_inline]] int64_t scale_bytes() const { return type == KvType::Int8 ? 4 : 0; }  // of a vector of K or V
+  [[gnu::always_inline]] int64_t tile_bytes() const { return kTile * (head_dim * value_bytes() + scale_bytes()); }
   [[gnu::always_inline]] int64_t tiles() const { return block_size / kTile; }
   [[gnu::always_inline]] int64_t layer_bytes() const { return num_blocks * num_kv_heads * tiles() * tile_bytes(); }  // of K; V the same
   [[gnu::always_inline]] int64_t total_bytes() const { return 2 * num_layers * layer_bytes(); }

@@ -21,6 +21,18 @@ namespace octavo::OCTAVO_ISA {
 
 constexpr int64_t kLanes = 16;
 
+#if defined(__AVX512F__) || defined(__AVX2__)
+// 16 values of fp8 (4 bits of exponent, 3 of mantissa, no infinity) as half precision, 2^-8 times as large: the exponents' biases
+// are 8 apart. NaN stays NaN.
+OCTAVO_INLINE __m256i f16_of_e4m3(const void* p) {
+  const __m256i value = _mm256_cvtepu8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  const __m256i nan = _mm256_set1_epi16(0x7f), magnitude = _mm256_and_si256(value, nan);
+  const __m256i sign = _mm256_slli_epi16(_mm256_andnot_si256(nan, value), 8);
+  const __m256i all = _mm256_srli_epi16(_mm256_cmpeq_epi16(magnitude, nan), 1);
+  return _mm256_or_si256(_mm256_or_si256(_mm256_slli_epi16(magnitude, 7), sign), all);
+}
+#endif
+
 #if defined(__AVX512F__)
 
 struct Vec {
@@ -57,6 +69,8 @@ OCTAVO_INLINE Vec times_normal_power_of_2(Vec a, Vec n) { return times_power_of_
 OCTAVO_INLINE Words load_words(const void* p) { return {_mm512_loadu_si512(p)}; }
 OCTAVO_INLINE Words operator&(Words a, uint32_t b) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(b)))}; }
 OCTAVO_INLINE Vec load_f16(const void* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))}; }
+OCTAVO_INLINE Vec load_e4m3(const void* p) { return {_mm512_mul_ps(_mm512_cvtph_ps(f16_of_e4m3(p)), _mm512_set1_ps(256.0f))}; }
+OCTAVO_INLINE Vec load_int8(const void* p) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))}; }
 OCTAVO_INLINE uint16_t f16_bits(float x) { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }  // ties to even
 OCTAVO_INLINE Vec low_bf16(Words a) { return {_mm512_castsi512_ps(_mm512_slli_epi32(a.v, 16))}; }
 OCTAVO_INLINE Vec high_bf16(Words a) { return {_mm512_castsi512_ps(_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))}; }
@@ -140,6 +154,15 @@ OCTAVO_INLINE Words operator&(Words a, uint32_t b) {
 OCTAVO_INLINE Vec load_f16(const void* p) {
   const auto* q = static_cast<const __m128i*>(p);
   return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
+}
+OCTAVO_INLINE Vec load_e4m3(const void* p) {
+  const __m256i half = f16_of_e4m3(p);
+  const __m256 scale = _mm256_set1_ps(256.0f);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), scale), _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), scale)};
+}
+OCTAVO_INLINE Vec load_int8(const void* p) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
 OCTAVO_INLINE uint16_t f16_bits(float x) { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }  // ties to even
 OCTAVO_INLINE Vec low_bf16(Words a) { return {_mm256_castsi256_ps(_mm256_slli_epi32(a.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(a.hi, 16))}; }
@@ -258,6 +281,23 @@ OCTAVO_INLINE Words operator&(Words a, uint32_t b) {
 }
 OCTAVO_INLINE Vec load_f16(const void* p) {
   return quarters_of<Vec>([=](int i) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(static_cast<const uint8_t*>(p) + 8 * i))); });
+}
+OCTAVO_INLINE Vec load_e4m3(const void* p) {  // as half precision, 2^-8 times as large: the exponents' biases are 8 apart
+  const uint8x16_t bytes = vld1q_u8(static_cast<const uint8_t*>(p));
+  const uint16x8_t nan = vdupq_n_u16(0x7f);
+  uint16_t halves[kLanes];
+  for (int i = 0; i < 2; ++i) {
+    const uint16x8_t value = vmovl_u8(i == 0 ? vget_low_u8(bytes) : vget_high_u8(bytes)), magnitude = vandq_u16(value, nan);
+    const uint16x8_t all = vshrq_n_u16(vceqq_u16(magnitude, nan), 1);
+    vst1q_u16(halves + 8 * i, vorrq_u16(vorrq_u16(vshlq_n_u16(magnitude, 7), vshlq_n_u16(vbicq_u16(value, nan), 8)), all));
+  }
+  return load_f16(halves) * splat(256.0f);
+}
+OCTAVO_INLINE Vec load_int8(const void* p) {
+  const int8x16_t bytes = vld1q_s8(static_cast<const int8_t*>(p));
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
+  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
 }
 OCTAVO_INLINE uint16_t f16_bits(float x) { return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0); }  // ties to even
 OCTAVO_INLINE Vec low_bf16(Words a) {
@@ -379,6 +419,20 @@ OCTAVO_INLINE uint16_t f16_bits(float x) {
   }
   return static_cast<uint16_t>(sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13);
 }
+OCTAVO_INLINE Vec load_e4m3(const void* p) {
+  uint16_t halves[kLanes];
+  for (int i = 0; i < kLanes; ++i) {  // as half precision, 2^-8 times as large: the exponents' biases are 8 apart
+    const uint8_t value = static_cast<const uint8_t*>(p)[i];
+    const unsigned magnitude = value & 0x7fu;
+    halves[i] = static_cast<uint16_t>((value & 0x80u) << 8 | (magnitude == 0x7fu ? 0x7fffu : magnitude << 7));
+  }
+  return load_f16(halves) * splat(256.0f);
+}
+OCTAVO_INLINE Vec load_int8(const void* p) {
+  Vec a;
+  for (int i = 0; i < kLanes; ++i) a.v[i] = static_cast<float>(static_cast<const int8_t*>(p)[i]);
+  return a;
+}
 OCTAVO_INLINE Vec low_bf16(Words a) { return {(Floats)(a.v << 16)}; }
 OCTAVO_INLINE Vec high_bf16(Words a) { return {(Floats)(a.v & 0xffff0000u)}; }
 
@@ -446,6 +500,25 @@ OCTAVO_INLINE uint16_t bf16_bits(float x) {
   std::memcpy(&bits, &x, 4);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+// The bits of x rounded to fp8 with 4 bits of exponent and 3 of mantissa (OCP E4M3), to nearest, ties to even; 448 from there on,
+// also for infinity; NaN stays NaN.
+OCTAVO_INLINE uint8_t e4m3_bits(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  const uint32_t sign = bits >> 24 & 0x80u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (magnitude >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);
+  if (magnitude < 0x3c800000u) {  // below 2^-6: adding 2^14 rounds at its last place, 2^-9
+    float value;
+    std::memcpy(&value, &magnitude, 4);
+    value += 16384.0f;
+    uint32_t rounded;
+    std::memcpy(&rounded, &value, 4);
+    return static_cast<uint8_t>(sign | (rounded - 0x46800000u));
+  }
+  return static_cast<uint8_t>(sign | (magnitude - 0x3c000000u + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20);
 }
 
 }  // namespace octavo::OCTAVO_ISA

@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from octavo.config.flag_files import expand_files
-from octavo.config.schema import HASH_ALGOS, ISAS, EngineConfig, KVEventsConfig, ServerConfig
+from octavo.config.schema import HASH_ALGOS, ISAS, KV_DTYPE_NAMES, EngineConfig, KVEventsConfig, ServerConfig
 from octavo.errors import ConfigError
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.units import parse_int
@@ -178,9 +178,9 @@ FLAGS: tuple[Flag, ...] = (
         "kv-cache-dtype",
         "cache.kv_cache_dtype",
         "Memory",
-        "how keys and values are stored",
-        "auto|f16|bf16|f32",
-        _one_of("auto", "f16", "bf16", "f32"),
+        "how keys and values are stored: fp8 is fp8_e4m3 without a scale, int8 is int8_per_token_head, a scale for each vector",
+        "auto|f16|bf16|f32|fp8|int8",
+        _one_of("auto", *KV_DTYPE_NAMES),
     ),
     Flag("num-gpu-blocks-override", "cache.num_gpu_blocks_override", "Memory", "exact number of KV blocks; overrides both", "N", parse_int),
     Flag("enable-prefix-caching", "cache.enable_prefix_caching", "Memory", "reuse the KV memory of prompts that begin alike", switch=True),

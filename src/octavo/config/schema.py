@@ -12,9 +12,18 @@ from dataclasses import dataclass, field
 
 from octavo.errors import ConfigError
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
+from octavo.specs import KV_DTYPES
 
 _LOCAL_ENDPOINTS = ("ipc://", "inproc://", "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:")
 HASH_ALGOS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
+# Names of --kv-cache-dtype, vLLM's among them, and what they mean.
+KV_DTYPE_NAMES = {
+    **{dtype: dtype for dtype in KV_DTYPES},
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "fp8": "fp8_e4m3",
+    "int8": "int8_per_token_head",
+}
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")  # Prometheus' rule
 
 
@@ -80,7 +89,7 @@ class CacheConfig:
     block_size: int = 16
     gpu_memory_utilization: float | None = None  # share of the device's free memory for weights + activations + KV
     kv_cache_memory_bytes: int | None = None  # exact size of the KV pool; overrides the share
-    kv_cache_dtype: str = "auto"  # auto (f16 on native, f32 on reference) | f16 | bf16 | f32
+    kv_cache_dtype: str = "auto"  # auto (f16 on native, f32 on reference) or one of KV_DTYPE_NAMES
     num_gpu_blocks_override: int | None = None
     enable_prefix_caching: bool = True
     prefix_caching_hash_algo: str = "sha256"  # sha256 | sha256_cbor | xxhash | xxhash_cbor
@@ -101,7 +110,7 @@ class CacheConfig:
             raise ConfigError(
                 f"num_gpu_blocks_override is {self.num_gpu_blocks_override}; it must be at least 2 (block 0 is the null block)"
             )
-        _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", "f16", "bf16", "f32"))
+        _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", *KV_DTYPE_NAMES))
         _one_of("prefix_caching_hash_algo", self.prefix_caching_hash_algo, HASH_ALGOS)
         _one_of("preemption_mode", self.preemption_mode, ("auto", "recompute", "swap"))
         if self.kv_offload_gib is not None and not 0 < self.kv_offload_gib <= 1 << 20:

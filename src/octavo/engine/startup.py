@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import cast
 
-from octavo.config.schema import EngineConfig, SchedulerConfig
+from octavo.config.schema import KV_DTYPE_NAMES, EngineConfig, SchedulerConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
 from octavo.engine.host_memory import free_memory_bytes
@@ -240,7 +240,7 @@ def check_limits(limits: Limits) -> None:
 
 def choose_kv_dtype(config: EngineConfig) -> str:
     if config.cache.kv_cache_dtype != "auto":
-        return config.cache.kv_cache_dtype
+        return KV_DTYPE_NAMES[config.cache.kv_cache_dtype]
     return "f16" if config.runtime.backend == "native" else "f32"
 
 

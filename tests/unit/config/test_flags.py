@@ -114,6 +114,7 @@ def test_mistakes_are_named_with_the_nearest_right_one(parser, argv, words):
         ["--metrics-prefix", "a{"],
         ["--metrics-prefix", "1"],
         ["--served-model-name", ""],
+        ["--kv-cache-dtype", "fp8_e5m2"],
     ],
 )
 def test_values_that_no_setting_takes_are_refused(parser, argv):

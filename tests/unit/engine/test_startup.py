@@ -9,6 +9,7 @@ from octavo.engine.startup import (
     PhaseClock,
     check_limits,
     choose_batch_size,
+    choose_kv_dtype,
     choose_max_model_len,
     device_defaults,
     start_engine,
@@ -60,6 +61,29 @@ def test_limits_that_do_not_go_together_are_refused(changes, words):
     check_limits(Limits(**limits))
     with pytest.raises(ConfigError, match=words):
         check_limits(Limits(**limits | changes))
+
+
+@pytest.mark.parametrize(
+    ("given", "backend", "chosen"),
+    [
+        ("auto", "native", "f16"),
+        ("auto", "reference", "f32"),
+        ("bf16", "reference", "bf16"),
+        ("bfloat16", "native", "bf16"),
+        ("fp8", "native", "fp8_e4m3"),
+        ("fp8_e4m3", "native", "fp8_e4m3"),
+        ("int8", "native", "int8_per_token_head"),
+    ],
+)
+def test_kv_dtypes_have_short_names(given, backend, chosen):
+    config = EngineConfig(cache=CacheConfig(kv_cache_dtype=given), runtime=RuntimeConfig(backend=backend))
+    assert choose_kv_dtype(config) == chosen
+
+
+@pytest.mark.parametrize("name", ["fp8_e5m2", "int4", "nvfp4", "f64", ""])
+def test_another_kv_dtype_is_refused_with_the_list(name):
+    with pytest.raises(ConfigError, match="choose one of auto, f16, bf16, f32, fp8_e4m3, int8_per_token_head, "):
+        CacheConfig(kv_cache_dtype=name)
 
 
 def test_a_length_beyond_the_models_positions_is_refused():

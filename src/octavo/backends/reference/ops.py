@@ -7,12 +7,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from octavo.backends.reference.dequantize import from_bfloat16, to_bfloat16
+from octavo.backends.reference.kv_values import ByteArray, decode, encode
 from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import cos_sin
 from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, KVSpec, RopeSpec
@@ -37,15 +36,14 @@ class ReferenceWeight:
 
 
 class ReferenceKVCache:
-    """K and V as [layers, slots, kv_heads, head_dim] in the cache's own dtype; a slot is block id * block_size + offset."""
+    """K and V as [layers, slots, kv_heads, bytes of a vector], see kv_values.py; a slot is block id * block_size + offset."""
 
     def __init__(self, spec: KVSpec, num_blocks: int) -> None:
         self.spec = spec
         self.num_blocks = num_blocks
-        shape = (spec.num_layers, num_blocks * spec.block_size, spec.num_kv_heads, spec.head_dim)
-        dtype = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32}[spec.dtype]
-        self.k: npt.NDArray[Any] = np.zeros(shape, dtype)
-        self.v: npt.NDArray[Any] = np.zeros(shape, dtype)
+        shape = (spec.num_layers, num_blocks * spec.block_size, spec.num_kv_heads, spec.vector_bytes)
+        self.k = np.zeros(shape, np.uint8)
+        self.v = np.zeros(shape, np.uint8)
 
     def read_block(self, block_id: int) -> bytes:
         slots = self._slots(block_id)
@@ -57,24 +55,23 @@ class ReferenceKVCache:
         slots = self._slots(block_id)
         half = len(data) // 2
         for stored, part in ((self.k, data[:half]), (self.v, data[half:])):
-            stored[:, slots] = np.frombuffer(part, stored.dtype).reshape(stored[:, slots].shape)
+            stored[:, slots] = np.frombuffer(part, np.uint8).reshape(stored[:, slots].shape)
 
     def _slots(self, block_id: int) -> slice:
         if not 0 <= block_id < self.num_blocks:
             raise ValueError(f"block {block_id}; there are {self.num_blocks:,}")
         return slice(block_id * self.spec.block_size, (block_id + 1) * self.spec.block_size)
 
-    def write(self, stored: npt.NDArray[Any], layer: int, slots: npt.NDArray[np.int64], x: FloatArray) -> None:
+    def write(self, stored: ByteArray, layer: int, slots: npt.NDArray[np.int64], x: FloatArray) -> None:
         """Write x [T, kv_heads * head_dim], rounded, to `stored`: self.k or self.v."""
         heads = x.reshape(len(x), self.spec.num_kv_heads, self.spec.head_dim)
-        stored[layer, slots] = to_bfloat16(heads) if self.spec.dtype == "bf16" else heads
+        stored[layer, slots] = encode(heads, self.spec.dtype)
 
-    def read(self, stored: npt.NDArray[Any], layer: int, block_ids: IntArray, length: int) -> FloatArray:
+    def read(self, stored: ByteArray, layer: int, block_ids: IntArray, length: int) -> FloatArray:
         """Return the first `length` positions of a row with these blocks: [length, kv_heads, head_dim] float32."""
         positions = np.arange(length)
         slots = block_ids[positions // self.spec.block_size].astype(np.int64) * self.spec.block_size + positions % self.spec.block_size
-        values = stored[layer, slots]
-        return from_bfloat16(values) if self.spec.dtype == "bf16" else values.astype(np.float32)
+        return decode(stored[layer, slots], self.spec.dtype)
 
 
 class ReferenceOps:
