@@ -40,10 +40,10 @@ class Served:
 
     @property
     def counters(self):
-        return self.llm._engine._scheduler.counters
+        return self.llm._engine.core._scheduler.counters
 
     def stop(self):
-        tier = self.llm._engine._scheduler.kv._tier
+        tier = self.llm._engine.core._scheduler.kv._tier
         if tier is not None:
             tier.flush()
         del self.llm, tier
