@@ -98,7 +98,7 @@ def _success(endpoint: Endpoint) -> dict[str, Any]:
         return {"description": "done", "content": {endpoint.answer: _A_TEXT}}
     success = _json(endpoint.answer, "done")
     if any("stream" in body.model_fields for body in endpoint.bodies):
-        success["content"] |= {"text/event-stream": _A_TEXT}
+        success["content"]["text/event-stream"] = {}
     return success
 
 

@@ -57,7 +57,7 @@ MESSAGES_SCHEMA: dict[str, Any] = {
     "items": {
         "anyOf": [
             _message(["system", "developer", "user"], ["content"]),
-            _message(["assistant"], ["content"], tool_calls=_CALLS, reasoning_content=_TEXT),
+            _message(["assistant"], ["content"], tool_calls=_CALLS, reasoning_content={"anyOf": [_TEXT, {"type": "null"}]}),
             _message(["tool"], ["content", "tool_call_id"], tool_call_id=_ID),
         ]
     },

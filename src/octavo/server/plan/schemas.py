@@ -52,7 +52,7 @@ class PlanRequest(Body):
     max_num_batched_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)
 
     conversation: int = Field(10_240, ge=1, le=MAX_TOKENS)
-    efficiency: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+    efficiency: float = Field(1.0, ge=0.001, le=1, allow_inf_nan=False)
 
     usd_per_hour: float | None = Field(None, ge=0, le=100_000, allow_inf_nan=False)
     utilization: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)

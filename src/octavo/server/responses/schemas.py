@@ -26,7 +26,8 @@ _INPUT_SCHEMA = {
     ]
 }
 _TOOLS_SCHEMA = {"anyOf": [tools_schema({"type": {"const": "function"}} | FUNCTION_FIELDS, ["type", "name"]), {"type": "null"}]}
-_INCLUDE_SCHEMA = {"type": "array", "items": {"type": "string", "enum": list(_INCLUDABLE)}, "maxItems": 16}
+_INCLUDES = {"type": "array", "items": {"type": "string", "enum": list(_INCLUDABLE)}, "maxItems": 16}
+_INCLUDE_SCHEMA = {"anyOf": [_INCLUDES, {"type": "null"}]}
 
 
 def _input(value: Any) -> list[Any]:
