@@ -56,14 +56,7 @@ def engine(request):
 
 def answers(llm: LLM, work: list[tuple[list[int], SamplingParams]]) -> list[tuple]:
     results = llm.generate([prompt for prompt, _ in work], [params for _, params in work], use_tqdm=False)
-    return [
-        (
-            output.token_ids,
-            [(position.sampled.logprob, [(top.token_id, top.logprob) for top in position.top]) for position in output.logprobs],
-        )
-        for result in results
-        for output in result.outputs
-    ]
+    return [(output.token_ids, output.logprobs) for result in results for output in result.outputs]
 
 
 @settings(
