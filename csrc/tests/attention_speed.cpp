@@ -148,7 +148,7 @@ class Request {
     batch.block_table = table_.data();
     batch.slot_mapping = slots_.data() + context_ - rows;
     const int threads = device.pool.size();
-    const AttentionPlan plan(batch, kv(), shape_.group, INT64_MAX, threads);
+    const AttentionPlan plan(batch, kv(), 0, shape_.group, INT64_MAX, INT64_MAX, threads);
     std::vector<uint8_t> scratch(static_cast<size_t>(threads * kAttentionScratchBytes));
     std::vector<float> states(kSplitBytes / 4);
     std::vector<Stage> work(static_cast<size_t>(kv().num_layers)), fold(work.size());
