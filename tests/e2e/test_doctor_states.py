@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.e2e.test_serve import model as tiny  # noqa: F401  a folder with a tiny random model
-from tests.fakes.served import Crowd, serve
+from tests.fakes.crowd import Crowd
+from tests.fakes.served import serve
 from tests.fakes.tiny_llama import HIDDEN
 
 from octavo.doctor.diagnosis import diagnose

@@ -1,26 +1,31 @@
-"""`octavo serve` on a model folder, as a process on a free port."""
+"""A real `octavo serve` in a process of its own, on a free port."""
 
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 
 @contextmanager
-def served(folder: Path, *flags: str) -> Iterator[str]:
-    """Yield the server's URL; the model is called tiny. Raises RuntimeError with what the server says when it does not start."""
-    command = [sys.executable, "-m", "octavo.cli.main", "serve", str(folder), "--served-model-name", "tiny", "--port", "0"]
-    with tempfile.TemporaryFile("w+") as log:  # a pipe that nobody reads would hold the server up
-        server = subprocess.Popen([*command, "--log-level", "error", *flags], stdout=subprocess.PIPE, stderr=log, text=True)
+def serve(*flags):
+    """Yield the URL of a server with these flags; it is stopped afterwards."""
+    command = [sys.executable, "-m", "octavo.cli.main", "serve", *map(str, flags), "--port", "0", "--enable-admin-endpoints"]
+    with tempfile.TemporaryFile("w+") as log:  # a pipe that nobody reads would fill and stop the server
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
-            found = re.search(r"http://[0-9.]+:\d+", server.stdout.readline())
+            found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
             if found is None:
                 log.seek(0)
                 raise RuntimeError(log.read())
-            yield found.group()
+            yield found.group(0)
         finally:
-            server.terminate()
-            server.communicate(timeout=30)
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)  # the second: do not wait for answers
+            process.communicate(timeout=60)
+
+
+def served(folder, *flags):
+    """Serve a model folder under the name tiny, with a log of errors only."""
+    return serve(folder, "--served-model-name", "tiny", "--log-level", "error", *flags)
