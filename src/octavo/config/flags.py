@@ -291,7 +291,13 @@ FLAGS: tuple[Flag, ...] = (
         "SECONDS",
         _number,
     ),
-    Flag("async-scheduling", "scheduler.async_scheduling", "Scheduling", "plan each step while the one before it computes", switch=True),
+    Flag(
+        "async-scheduling",
+        "scheduler.async_scheduling",
+        "Scheduling",
+        "plan each step while the one before it computes; by default only where a CPU is free to plan on",
+        switch=True,
+    ),
     Flag(
         "backend",
         "runtime.backend",

@@ -150,7 +150,7 @@ class SchedulerConfig:
     long_prefill_token_threshold_adaptive: bool = False  # never less than an equal share of a step
     watermark: float = 0.0  # share of blocks kept free when admitting waiting requests
     max_queue_s: float | None = None  # longest wait for a first step; None: for ever
-    async_scheduling: bool = True  # plan a step while the one before it computes
+    async_scheduling: bool | None = None  # plan a step while the one before it computes; None: if a CPU is left to plan on
 
     def __post_init__(self) -> None:
         _one_of("performance_mode", self.performance_mode, ("balanced", "throughput", "interactivity"))

@@ -6,6 +6,7 @@ Whatever the operator left open (None) is decided here, once, and reported in En
 from __future__ import annotations
 
 import logging
+import os
 import time
 from dataclasses import dataclass
 from typing import cast
@@ -106,7 +107,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         tier=parts.tier,
         listener=KVEventPublisher(events) if events and events.is_on else None,
     )
-    executor = ThreadExecutor(worker) if config.scheduler.async_scheduling else InlineExecutor(worker)
+    executor = ThreadExecutor(worker) if plans_ahead(config) else InlineExecutor(worker)
     core = EngineCore(Scheduler(limits, kv), executor)
     clock.mark("allocate")
 
@@ -114,6 +115,12 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
     clock.mark("warm up")
     further = [line for line in (parts.line, warn_of_defaults(config.scheduler, size)) if line]
     return core, describe(loaded, ledger, limits, kv_spec.dtype, further, clock)
+
+
+def plans_ahead(config: EngineConfig) -> bool:
+    """Return whether steps are planned while others compute: as told, else where fewer threads compute than there are CPUs."""
+    told, threads = config.scheduler.async_scheduling, config.runtime.threads
+    return threads is not None and threads < len(os.sched_getaffinity(0)) if told is None else told
 
 
 @dataclass(frozen=True)
