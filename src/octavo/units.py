@@ -6,6 +6,7 @@ Human-readable integers: `k m g t` are powers of 1000 and take decimals (25.6k =
 
 from __future__ import annotations
 
+import math
 import re
 
 from octavo.errors import ConfigError
@@ -34,6 +35,25 @@ def parse_int(text: str) -> int:
         if -(1 << 63) <= value < 1 << 63:
             return value
     raise ConfigError(f"{text[:40]!r} is too large; integers have 64 bits")
+
+
+def parse_number(text: str) -> float:
+    """Return the number that `text` writes; infinity is one. Raises ConfigError, also for NaN."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise ConfigError(f"{text!r} is not a number")
+    return number
+
+
+def parse_positive(text: str) -> float:
+    """Return the number that `text` writes. Raises ConfigError unless it is more than 0."""
+    number = parse_number(text)
+    if number <= 0:
+        raise ConfigError(f"{text} must be more than 0")
+    return number
 
 
 def format_bytes(n: float) -> str:

@@ -34,7 +34,7 @@ from octavo.config.flags import FlagParser, flag_type
 from octavo.config.schema import ModelConfig
 from octavo.errors import ConfigError
 from octavo.simulator.arrivals import Ramp, arrival_times
-from octavo.units import parse_int
+from octavo.units import parse_int, parse_number
 
 MAX_PROMPTS = 1_000_000
 COMMON_SHARE = 0.2  # of the input tokens; a chat template's opening may be as much
@@ -291,45 +291,35 @@ def _names(flag: str, text: str, known: Mapping[str, str]) -> list[str]:
 
 
 def _percents(text: str) -> list[float]:
-    percents = [_number(part) for part in text.split(",")]
+    percents = [parse_number(part) for part in text.split(",")]
     if not all(0 <= percent <= 100 for percent in percents):
         raise ConfigError(f"--metric-percentiles is {text!r}; each must lie in 0..100")
     return percents
 
 
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a number") from None
-    if math.isnan(number):
-        raise ConfigError(f"{text!r} is not a number")
-    return number
-
-
 def _positive(text: str) -> float:
-    number = _number(text)
+    number = parse_number(text)
     if not 0 < number < math.inf:
         raise ConfigError(f"{text} must be more than 0 and finite")
     return number
 
 
 def _rate(text: str) -> float:
-    number = _number(text)
+    number = parse_number(text)
     if number <= 0:
         raise ConfigError(f"{text} must be more than 0 (inf: all at once)")
     return number
 
 
 def _seconds(text: str) -> float:
-    number = _number(text)
+    number = parse_number(text)
     if not 0 <= number < math.inf:
         raise ConfigError(f"{text} must be at least 0 and finite")
     return number
 
 
 def _share(text: str) -> float:
-    number = _number(text)
+    number = parse_number(text)
     if not 0 <= number < 1:
         raise ConfigError(f"{text} must be at least 0 and less than 1")
     return number

@@ -27,7 +27,7 @@ from octavo.doctor.observe import observe_bench
 from octavo.doctor.visit import visit
 from octavo.errors import ConfigError
 from octavo.planner.catalogue import find_device
-from octavo.units import parse_int
+from octavo.units import parse_int, parse_number
 
 COLOURS = {"fault": "red", "limit": "yellow", "note": "green"}
 
@@ -125,10 +125,7 @@ def _parser() -> FlagParser:
 
 
 def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a number") from None
+    number = parse_number(text)
     if not 0 < number < float("inf"):
         raise ConfigError(f"{text} must be more than 0 and finite")
     return number

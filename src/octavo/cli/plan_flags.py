@@ -6,7 +6,7 @@ from octavo.cli.plan_csv import TABLES
 from octavo.config.flags import FlagParser, flag_type
 from octavo.errors import ConfigError
 from octavo.planner.plan import CONVERSATION
-from octavo.units import parse_int
+from octavo.units import parse_int, parse_number
 
 
 def plan_parser() -> FlagParser:
@@ -15,7 +15,7 @@ def plan_parser() -> FlagParser:
         "Size a model on paper: memory, concurrency, floors of speed, cost.",
         usage="octavo plan MODEL [--device NAME] [FLAGS]",
     )
-    whole, number = flag_type(parse_int), flag_type(_number)
+    whole, number = flag_type(parse_int), flag_type(parse_number)
     parser.add_argument("model", nargs="?", metavar="MODEL", help="config.json, .gguf file, folder, or a name (--list)")
     parser.add_argument("--list", action="store_true", help="list the models, devices, formats, workloads and prices known here")
 
@@ -79,13 +79,6 @@ def plan_parser() -> FlagParser:
     out.add_argument("--json", action="store_true", help="everything as JSON")
     out.add_argument("--csv", type=flag_type(_table), metavar="TABLE", help="one table as CSV: " + ", ".join(TABLES))
     return parser
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a number") from None
 
 
 def _mode(text: str) -> str:

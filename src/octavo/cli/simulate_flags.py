@@ -6,7 +6,7 @@ import math
 
 from octavo.config.flags import FlagParser, flag_type
 from octavo.errors import ConfigError
-from octavo.units import parse_int
+from octavo.units import parse_int, parse_number, parse_positive
 
 CLOSED_FLAGS = frozenset({"kv-offload-gib", "kv-offload-dir", "kv-events-config", "preemption-mode", "prefix-caching-hash-algo"})
 MAX_REQUESTS = 1_000_000
@@ -19,7 +19,7 @@ def simulate_parser() -> FlagParser:
         ("Memory", "Scheduling"),
         usage="octavo simulate --model NAME --device NAME --rate R [FLAGS]",
     )
-    count, positive = flag_type(_count), flag_type(_positive)
+    count, positive = flag_type(_count), flag_type(parse_positive)
     what = parser.add_argument_group("Model and machines")
     what.add_argument("--model", required=True, metavar="MODEL", help="as for octavo plan: a name, config.json, .gguf file or folder")
     what.add_argument(
@@ -64,30 +64,20 @@ def _slo(text: str) -> dict[str, float]:
         name, _, value = part.partition(":")
         if name not in ("ttft", "tpot", "e2el"):
             raise ConfigError(f"{part[:40]!r} is no limit; write ttft:200,tpot:50,e2el:5000, in ms")
-        limits[name] = _positive(value)
+        limits[name] = parse_positive(value)
     return limits
 
 
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a number") from None
-    if not number > 0:
-        raise ConfigError(f"{text} must be more than 0")
-    return number
-
-
 def _share(text: str) -> float:
-    if not (number := _positive(text)) <= 1:
+    if not (number := parse_positive(text)) <= 1:
         raise ConfigError(f"{text} must be at most 1")
     return number
 
 
 def _ratio(text: str) -> float:
-    if float(text or "nan") == 0:
+    if parse_number(text) == 0:
         return 0.0
-    if not (number := _positive(text)) < 1:
+    if not (number := parse_positive(text)) < 1:
         raise ConfigError(f"{text} must be at least 0 and less than 1")
     return number
 

@@ -25,7 +25,7 @@ from octavo.tune.candidates import Candidate, knobs_for
 from octavo.tune.flags_file import flags_file
 from octavo.tune.search import Outcome, Trial, search
 from octavo.tune.trial import Bench
-from octavo.units import parse_int
+from octavo.units import parse_int, parse_positive
 
 NUM_WARM_UP = 2
 SWITCHES = {True: "on", False: "off"}
@@ -169,9 +169,9 @@ def _parser() -> FlagParser:
     parser.add_argument("--slo", metavar="ttft=S,itl=S", help="only answers within these count, as in ttft=0.5,itl=50ms [all count]")
     parser.add_argument("--num-prompts", type=flag_type(_positive), default=64, metavar="N", help="sessions of a whole run [64]")
     parser.add_argument("--max-concurrency", type=flag_type(_positive), default=16, metavar="N", help="sessions at once [16]")
-    parser.add_argument("--request-rate", type=flag_type(_rate), default=float("inf"), metavar="R", help="sessions a second [inf]")
+    parser.add_argument("--request-rate", type=flag_type(parse_positive), default=float("inf"), metavar="R", help="sessions a second [inf]")
     parser.add_argument("--candidates", type=flag_type(_positive), default=12, metavar="N", help="candidates of the first round [12]")
-    parser.add_argument("--minutes", type=flag_type(_rate), default=15.0, metavar="M", help="time to spend, about [15]")
+    parser.add_argument("--minutes", type=flag_type(parse_positive), default=15.0, metavar="M", help="time to spend, about [15]")
     parser.add_argument(
         "--keep", type=_knob, action="append", default=[], metavar="FLAG", help="a flag that is not to be turned; repeatable"
     )
@@ -193,14 +193,4 @@ def _positive(text: str) -> int:
     number = parse_int(text)
     if not 1 <= number <= 1_000_000:
         raise ConfigError(f"{text} must lie in 1..1,000,000")
-    return number
-
-
-def _rate(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a number") from None
-    if not number > 0:
-        raise ConfigError(f"{text} must be more than 0")
     return number

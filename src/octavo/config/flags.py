@@ -19,7 +19,7 @@ from octavo.config.flag_files import expand_files
 from octavo.config.schema import HASH_ALGOS, ISAS, KV_DTYPE_NAMES, EngineConfig, KVEventsConfig, ServerConfig
 from octavo.errors import ConfigError
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
-from octavo.units import parse_int
+from octavo.units import parse_int, parse_number
 
 Group = Literal["Model", "Memory", "Scheduling", "Runtime", "HTTP", "Access", "Tools", "Observability"]
 ENGINE_GROUPS: tuple[Group, ...] = ("Model", "Memory", "Scheduling", "Runtime")
@@ -28,13 +28,6 @@ ALL_GROUPS: tuple[Group, ...] = (*ENGINE_GROUPS, "HTTP", "Access", "Tools", "Obs
 
 def _text(text: str) -> str:
     return text
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a number") from None
 
 
 def _length(text: str) -> int | None:
@@ -164,7 +157,7 @@ FLAGS: tuple[Flag, ...] = (
         "Memory",
         "share of the device's free memory (RAM on a CPU) for weights, activations and KV memory",
         "0..1",
-        _number,
+        parse_number,
     ),
     Flag(
         "kv-cache-memory-bytes",
@@ -207,7 +200,7 @@ FLAGS: tuple[Flag, ...] = (
         "Memory",
         "keep cached blocks beyond the pool, this many GiB of them: in --kv-offload-dir, else in host memory",
         "GIB",
-        _number,
+        parse_number,
     ),
     Flag(
         "kv-offload-dir",
@@ -281,7 +274,12 @@ FLAGS: tuple[Flag, ...] = (
         parse_int,
     ),
     Flag(
-        "watermark", "scheduler.watermark", "Scheduling", "share of KV blocks kept free when waiting requests are admitted", "0..1", _number
+        "watermark",
+        "scheduler.watermark",
+        "Scheduling",
+        "share of KV blocks kept free when waiting requests are admitted",
+        "0..1",
+        parse_number,
     ),
     Flag(
         "max-queue-time",
@@ -289,7 +287,7 @@ FLAGS: tuple[Flag, ...] = (
         "Scheduling",
         "longest time that a request may wait for its first step; it is answered 503 then",
         "SECONDS",
-        _number,
+        parse_number,
     ),
     Flag(
         "async-scheduling",
@@ -362,7 +360,7 @@ FLAGS: tuple[Flag, ...] = (
         "HTTP",
         "longest time for an answer; a request may ask for less in X-Request-Timeout-Ms; it is answered 504 then",
         "SECONDS",
-        _number,
+        parse_number,
     ),
     Flag(
         "stream-interval",
