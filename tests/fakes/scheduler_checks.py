@@ -15,7 +15,7 @@ def check_plan(scheduler, limits, plan):
     planned = {row.request_id for row in plan.rows}
     assert {row.request_id for row in plan.new_rows} <= planned
     for state in scheduler._running:
-        ending = state.num_tokens + state.num_pending == state.stop.max_total
+        ending = state.num_planned_tokens == state.last_position  # its last token is being sampled
         assert state.request_id in planned or ending, "a running request got no token"
     threshold = limits.long_prefill_token_threshold
     if threshold and len(scheduler._states) > 1 and not limits.adaptive_threshold and limits.chunked_prefill:
@@ -24,8 +24,7 @@ def check_plan(scheduler, limits, plan):
         state = scheduler._states[row.request_id]
         assert state.status is Status.RUNNING
         assert row.start + row.num_tokens == state.num_planned_tokens <= state.table.capacity
-        known = state.num_tokens + state.num_pending - row.wants_sample  # before this row's own sample
-        assert row.wants_sample == (state.num_planned_tokens == known)
+        assert row.wants_sample == (state.num_planned_tokens >= state.num_tokens)
 
 
 def check_states(scheduler, limits, num_in_flight):
@@ -42,11 +41,9 @@ def check_states(scheduler, limits, num_in_flight):
             first = min(state.rank for state in waiting if state.request.tenant == tenant)
             assert all(state.rank < first for state in running if state.request.tenant == tenant), "first come, first served"
     for state in running:
-        known = state.num_tokens + state.num_pending
-        assert 0 <= state.num_computed_tokens <= state.num_planned_tokens <= known <= state.stop.max_total
-        assert state.num_planned_tokens > 0
-        assert state.num_pending == 0 or num_in_flight + 1 >= state.num_pending
+        assert 0 < state.num_planned_tokens <= min(state.num_tokens + num_in_flight, state.last_position)
+        assert state.plain_until <= state.table.capacity
     for state in waiting:
-        assert state.num_computed_tokens == state.num_planned_tokens == 0
+        assert state.num_planned_tokens == state.plain_until == state.quiet_until == 0
         assert state.table.block_ids == []
     check_pool(scheduler.kv.pool, [state.table for state in running])

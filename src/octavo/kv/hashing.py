@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from struct import Struct
 
 from octavo.kv import cbor
 from octavo.kv.block import BlockTable, HashedBlock
@@ -54,6 +54,7 @@ class BlockHasher:
     def __init__(self, block_size: int, scheme: HashScheme) -> None:
         self.block_size = block_size
         self.scheme = scheme
+        self._pack = Struct(f"{block_size}i").pack  # int32, as this machine orders bytes
 
     def extend(self, table: BlockTable, token_ids: Sequence[int], num_blocks: int) -> None:
         """Hash those of the first `num_blocks` full blocks of `token_ids` that table.hashed lacks, and add them to it."""
@@ -66,7 +67,7 @@ class BlockHasher:
         parent_hash = parent.block_hash if parent else self.scheme.root
         for start in range(first * size, num_blocks * size, size):
             ids = token_ids[start : start + size]
-            token_bytes = array("i", ids).tobytes()
+            token_bytes = self._pack(*ids)
             extra = table.extra if parent else table.first_extra
             if is_cbor:
                 block_hash = digest(cbor.encode_array((cbor.encode(parent_hash), cbor.encode_integers(ids), extra)))

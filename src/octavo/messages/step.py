@@ -67,11 +67,11 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_tokens(self) -> int:
-        return sum(row.num_tokens for row in self.rows)
+        return sum([row.num_tokens for row in self.rows])
 
     @property
     def num_logits(self) -> int:
-        return sum(row.num_logits for row in self.rows)
+        return sum([row.num_scores + row.wants_sample for row in self.rows])
 
 
 class SampledRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

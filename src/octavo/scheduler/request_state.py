@@ -2,13 +2,14 @@
 
 There is no prefill and no decode: a request has num_planned_tokens and num_tokens, and the scheduler hands out positions
 until they meet; the step in which they meet samples the next token. A step may be planned while the one before it still
-computes: then a position can be planned whose token is not known yet (`num_pending`; the worker will have it in time).
+computes: then the next position is planned whose token is not known yet (the worker will have it in time).
 
 Invariants between plan() and apply(), in any order of theirs:
 
     num_prompt_tokens <= num_tokens < stop.max_total
-    0 <= num_computed_tokens <= num_planned_tokens <= num_tokens + num_pending <= stop.max_total
-    WAITING, PREEMPTED: no blocks, num_computed_tokens == num_planned_tokens == 0
+    0 <= num_planned_tokens < num_tokens + the plans in flight; num_planned_tokens < stop.max_total
+    plain_until <= what its blocks cover
+    WAITING, PREEMPTED: no blocks, num_planned_tokens == 0
     RUNNING: its blocks cover num_planned_tokens positions, and the worker holds a row for it or is about to
 """
 
@@ -32,14 +33,15 @@ class Status(enum.Enum):
 
 class RequestState:
     __slots__ = (
+        "ending_ids",
         "last_position",
         "num_cached_tokens",
-        "num_computed_tokens",
-        "num_pending",
         "num_planned_tokens",
         "num_preemptions",
         "num_prompt_tokens",
         "num_scored_tokens",
+        "plain_until",
+        "quiet_until",
         "rank",
         "request",
         "request_id",
@@ -57,12 +59,13 @@ class RequestState:
         self.num_prompt_tokens = len(request.prompt_token_ids)
         self.token_ids = [*request.prompt_token_ids, *request.resume_token_ids]  # prompt, then output; only appended to
         self.stop = StopRule(request, max_model_len)
+        self.ending_ids = self.stop.ending_ids
         self.last_position = self.stop.max_total - 1  # of a token that may be sampled but is never computed
         self.table = table
         self.status = Status.WAITING
-        self.num_computed_tokens = 0  # positions whose KV is in the blocks
         self.num_planned_tokens = 0  # positions handed to a step, finished or not
-        self.num_pending = 0  # tokens that a step in flight will sample
+        self.plain_until = 0  # positions below it need no thought: one token, in a block that is there, and not the last
+        self.quiet_until = 0  # with fewer tokens than this, one more neither ends it by length nor follows a full block
         self.num_cached_tokens = 0  # prompt tokens found in the prefix cache at the first admission
         self.num_preemptions = 0
         # prompt tokens whose log-probabilities have been sent: all of them before the first output token
@@ -78,7 +81,7 @@ class RequestState:
         return 0 if self.request.params.prompt_logprobs is None else self.num_prompt_tokens - 1 - self.num_scored_tokens
 
     def __repr__(self) -> str:
-        return f"RequestState({self.request_id!r}, {self.status.name}, {self.num_computed_tokens}/{self.num_tokens} tokens computed)"
+        return f"RequestState({self.request_id!r}, {self.status.name}, {self.num_planned_tokens}/{self.num_tokens} tokens planned)"
 
 
 def rank_of(state: RequestState) -> Rank:

@@ -14,7 +14,10 @@ a meaning; one that is sure to end by length is not planned again.
 
 Invariants: a step never exceeds the budget or max_num_seqs; each row of a plan has blocks for what it computes; every
 request added ends in exactly one final delta; running[0] has the first rank and is never preempted, and admission made
-sure that it fits alone: so some request always moves on. Only computed blocks reach the prefix cache. Sources: Orca
+sure that it fits alone: so some request always moves on. Only computed blocks reach the prefix cache.
+
+Cost: a request that decodes is looked at closely only where something can change, at the border of a block and at its end;
+in between (`plain_until`, `quiet_until`) it is one row and one delta a step, whatever the size of the pool. Sources: Orca
 (Yu 2022) for iteration-level scheduling, PagedAttention (Kwon 2023) sec. 4.5 for recomputation, Sarathi-Serve (Agrawal
 2024) for chunked prefill.
 
@@ -32,7 +35,7 @@ from msgspec.structs import replace
 
 from octavo.errors import EngineError
 from octavo.kv.manager import KVManager
-from octavo.messages.step import NewRow, RowStep, SampledRow, StepPlan, StepResult
+from octavo.messages.step import NewRow, RowStep, SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import GenerateRequest, TokenDelta, TokenLogprobs
 from octavo.scheduler.admission import Limits, check_request
 from octavo.scheduler.queue import FairQueue, RankedQueue, WaitingQueue
@@ -152,14 +155,14 @@ class Scheduler:
         cap = self._chunk_cap()
         rows: list[RowStep] = []
         states: list[RequestState] = []
+        cut: list[int] = []
         num_preempted = self.counters.preemptions
         self._is_head_deferred = False
-        budget, logits = self._plan_running(rows, states, cap)
+        budget, logits = self._plan_running(rows, states, cut, cap)
         new_rows: list[NewRow] = []
         if self.counters.preemptions == num_preempted:
-            budget = self._plan_waiting(rows, states, new_rows, cap, budget, logits)
-        if budget:
-            self._hand_out_rest(rows, states, cap, budget)
+            budget = self._plan_waiting(rows, states, cut, new_rows, cap, budget, logits)
+        self._hand_out_rest(rows, states, cut, cap, budget)
         if not rows:
             if not self._in_flight:
                 raise EngineError(f"nothing can be scheduled though {len(self._states)} requests are unfinished")
@@ -173,36 +176,18 @@ class Scheduler:
         """Take in the tokens of the oldest plan in flight: one delta for each request that got some. Rows of requests that
         ended meanwhile are skipped, and so are rows that were not run (their `token_ids` are empty)."""
         self.kv.observe_step(plan.num_tokens, result.device_s)
+        states = self._in_flight.popleft()
         deltas: list[TokenDelta] = []
-        finished, running, block_size = Status.FINISHED, Status.RUNNING, self.kv.block_size
-        sampled, scored = iter(result.sampled), iter(result.scored)
-        for row, state in zip(plan.rows, self._in_flight.popleft(), strict=True):
-            sample = next(sampled) if row.wants_sample else None
-            score = next(scored) if row.num_scores else None
-            status = state.status
-            if status is finished:
-                continue
-            if sample is not None:
-                state.num_pending -= 1
-            if (sample is not None and sample.is_nan) or (score is not None and score.is_nan):
-                self.counters.nan_rows += 1
-                self.kv.discard(state.table)
-                deltas.append(self._end(state, Ending("error"), error="the model produced NaN for this request"))
-                continue
-            if status is running:  # else the blocks that the row filled are gone
-                computed = state.num_computed_tokens = row.start + row.num_tokens
-                if computed >= (state.table.num_published + 1) * block_size:
-                    self.kv.commit(state.table, state.token_ids, computed)
-            if score is not None and score.logprobs:
-                state.num_scored_tokens += len(score.logprobs)
-                deltas.append(TokenDelta(row.request_id, [], num_cached_tokens=state.num_cached_tokens, prompt_logprobs=score.logprobs))
-            if sample is not None and sample.token_ids:
-                known = state.token_ids
-                known += sample.token_ids
-                if len(known) < state.stop.max_total and state.stop.ending_ids.isdisjoint(sample.token_ids):
-                    deltas.append(TokenDelta(state.request_id, sample.token_ids, None, None, sample.logprobs, state.num_cached_tokens))
-                else:
-                    deltas.append(self._end_within(state, sample))
+        if result.scored or len(result.sampled) < len(states):
+            self._apply_prompts(plan, states, result.scored, deltas)
+            states = [state for row, state in zip(plan.rows, states, strict=True) if row.wants_sample]
+        for state, sample in zip(states, result.sampled, strict=True):
+            token_ids, known = sample.token_ids, state.token_ids
+            if len(known) < state.quiet_until and len(token_ids) == 1 and token_ids[0] not in state.ending_ids:
+                known += token_ids
+                deltas.append(TokenDelta(state.request_id, token_ids, None, None, sample.logprobs, state.num_cached_tokens))
+            elif (delta := self._apply_sample(state, sample)) is not None:
+                deltas.append(delta)
         self.counters.output_tokens += sum([len(delta.token_ids) for delta in deltas])
         return deltas
 
@@ -217,28 +202,31 @@ class Scheduler:
 
     # -- the parts of a plan: they add rows and return what they leave of the budget ------------------------------------------------
 
-    def _plan_running(self, rows: list[RowStep], states: list[RequestState], cap: int) -> tuple[int, int]:
+    def _plan_running(self, rows: list[RowStep], states: list[RequestState], cut: list[int], cap: int) -> tuple[int, int]:
         """Give each running request its next token, prompts in progress their share, preempting where blocks run out.
 
-        Returns the tokens and the logits that are left."""
-        budget, logits = self.limits.max_num_batched_tokens, self.limits.max_num_seqs
+        Returns the tokens and the logits that are left; `cut` gets the places of the prompts that were cut short."""
         running = self._running
-        block_size = self.kv.block_size
-        position = 0
-        while position < len(running):
-            state = running[position]
-            position += 1
+        # what is left beyond one token a row, which is counted at the end
+        budget, logits = self.limits.max_num_batched_tokens, self.limits.max_num_seqs
+        for position, state in enumerate(running, start=1):  # preemption takes from its end, which this loop follows
             start = state.num_planned_tokens
-            num_tokens = wanted = len(state.token_ids) + state.num_pending - start
+            if start < state.plain_until:
+                state.num_planned_tokens = start + 1
+                rows.append(RowStep(state.request_id, start, 1, NO_BLOCKS, True))
+                states.append(state)
+                continue
             if start == state.last_position:
                 continue  # its last token is being sampled
+            num_tokens = wanted = max(1, len(state.token_ids) - start)
             if wanted > 1:
-                left = budget - (len(running) - position)  # one token for each request behind it
+                behind = len(running) - position  # one token for each
+                left = budget - len(rows) - behind
                 num_tokens = self._share(wanted, left, cap)
                 if state.num_unscored_tokens:
-                    num_tokens = min(num_tokens, left, logits - (len(running) - position))
+                    num_tokens = min(num_tokens, left, logits - len(rows) - behind)
             new_block_ids = NO_BLOCKS
-            if (num_tokens > 1 or start % block_size == 0) and start + num_tokens > state.table.capacity:
+            if start + num_tokens > state.table.capacity:
                 added = self._extend(state, start + num_tokens)
                 if added is None:
                     break  # it was the last of running, and preempted
@@ -248,15 +236,25 @@ class Scheduler:
                 num_scores = self._count_prompt(state, num_tokens)
             wants_sample = num_tokens == wanted
             state.num_planned_tokens = start + num_tokens
-            state.num_pending += wants_sample
+            if wants_sample:
+                state.plain_until = min(state.table.capacity, state.last_position)
+            else:
+                cut.append(len(rows))
             rows.append(RowStep(state.request_id, start, num_tokens, new_block_ids, wants_sample, num_scores))
             states.append(state)
-            budget -= num_tokens
-            logits -= max(1, wants_sample + num_scores)  # a row that is cut short may be given its last token yet
-        return budget, logits
+            budget -= num_tokens - 1
+            logits -= max(0, wants_sample + num_scores - 1)  # a row that is cut short may be given its last token yet
+        return budget - len(rows), logits - len(rows)
 
     def _plan_waiting(
-        self, rows: list[RowStep], states: list[RequestState], new_rows: list[NewRow], cap: int, budget: int, logits: int
+        self,
+        rows: list[RowStep],
+        states: list[RequestState],
+        cut: list[int],
+        new_rows: list[NewRow],
+        cap: int,
+        budget: int,
+        logits: int,
     ) -> int:
         """Admit waiting requests while there is budget, a place and blocks; nobody overtakes the head."""
         while budget and logits and len(self._running) < self.limits.max_num_seqs and (head := self._waiting.head()):
@@ -268,27 +266,27 @@ class Scheduler:
             num_scores = self._count_prompt(head, num_tokens)
             wants_sample = start + num_tokens == head.num_tokens
             head.num_planned_tokens += num_tokens
-            head.num_pending += wants_sample
+            if not wants_sample:
+                cut.append(len(rows))
             rows.append(RowStep(head.request_id, start, num_tokens, NO_BLOCKS, wants_sample, num_scores))
             states.append(head)
             budget -= num_tokens
             logits -= max(1, wants_sample + num_scores)  # a row that is cut short may be given its last token yet
         return budget
 
-    def _hand_out_rest(self, rows: list[RowStep], states: list[RequestState], cap: int, budget: int) -> None:
+    def _hand_out_rest(self, rows: list[RowStep], states: list[RequestState], cut: list[int], cap: int, budget: int) -> None:
         """Give what is left of the budget to the prompts that were cut short, first come, as far as there are free blocks."""
-        for place, row in enumerate(rows):
-            state = states[place]
-            if row.wants_sample or state.num_unscored_tokens or not budget:
-                continue
+        for place in cut:
+            row, state = rows[place], states[place]
             more = min(budget, cap - row.num_tokens, state.num_tokens - state.num_planned_tokens)
+            if more <= 0 or state.num_unscored_tokens:
+                continue
             added = self.kv.try_extend(state.table, state.num_planned_tokens + more)
-            if more <= 0 or added is None:
+            if added is None:
                 continue
             self._count_prompt(state, more)
             state.num_planned_tokens += more
             wants_sample = state.num_planned_tokens == state.num_tokens
-            state.num_pending += wants_sample
             rows[place] = RowStep(row.request_id, row.start, row.num_tokens + more, row.new_block_ids + added, wants_sample)
             budget -= more
 
@@ -318,6 +316,50 @@ class Scheduler:
             return 0
         return max(0, min(end, state.num_prompt_tokens - 1) - max(start, state.num_scored_tokens))
 
+    # -- the parts of apply ---------------------------------------------------------------------------------------------
+
+    def _apply_prompts(self, plan: StepPlan, states: list[RequestState], scored: list[ScoredRow], deltas: list[TokenDelta]) -> None:
+        """Take in the rows that do not sample, and the log-probabilities of prompts."""
+        scores = iter(scored)
+        for row, state in zip(plan.rows, states, strict=True):
+            score = next(scores) if row.num_scores else None
+            if state.status is Status.FINISHED:
+                continue
+            if score is not None and score.is_nan:
+                deltas.append(self._end_nan(state))
+                continue
+            if not row.wants_sample:
+                self._commit(state, row.start + row.num_tokens)
+            if score is not None and score.logprobs:
+                state.num_scored_tokens += len(score.logprobs)
+                deltas.append(TokenDelta(row.request_id, [], num_cached_tokens=state.num_cached_tokens, prompt_logprobs=score.logprobs))
+
+    def _apply_sample(self, state: RequestState, sample: SampledRow) -> TokenDelta | None:
+        """Take in what a row sampled, whatever it means for its request; return the delta if there is one."""
+        if state.status is Status.FINISHED:
+            return None
+        if sample.is_nan:
+            return self._end_nan(state)
+        if not sample.token_ids:
+            return None
+        self._commit(state, state.num_tokens)
+        state.token_ids += sample.token_ids
+        if state.num_tokens < state.stop.max_total and state.ending_ids.isdisjoint(sample.token_ids):
+            return TokenDelta(state.request_id, sample.token_ids, None, None, sample.logprobs, state.num_cached_tokens)
+        return self._end_within(state, sample)
+
+    def _commit(self, state: RequestState, num_computed_tokens: int) -> None:
+        """Publish what the request's computed tokens have filled, unless its blocks are gone: it may have been preempted meanwhile."""
+        if state.status is Status.RUNNING:
+            self.kv.commit(state.table, state.token_ids, num_computed_tokens)
+            next_border = (num_computed_tokens // self.kv.block_size + 1) * self.kv.block_size
+            state.quiet_until = min(next_border, state.last_position)
+
+    def _end_nan(self, state: RequestState) -> TokenDelta:
+        self.counters.nan_rows += 1
+        self.kv.discard(state.table)
+        return self._end(state, Ending("error"), error="the model produced NaN for this request")
+
     # -- between waiting and running -----------------------------------------------------------------------------------
 
     def _try_admit(self, head: RequestState, left: int, logits: int, cap: int) -> int:
@@ -344,7 +386,7 @@ class Scheduler:
             self.counters.prefix_cache_queries += head.num_tokens
             self.counters.prefix_cache_hits += num_cached
         head.status = Status.RUNNING
-        head.num_computed_tokens = head.num_planned_tokens = num_cached
+        head.num_planned_tokens = num_cached
         insort(self._running, head, key=rank_of)
         return num_tokens
 
@@ -367,7 +409,7 @@ class Scheduler:
         self._closed_rows.append(state.request_id)
         self.kv.release(state.table)
         state.status = Status.PREEMPTED
-        state.num_computed_tokens = state.num_planned_tokens = 0
+        state.num_planned_tokens = state.plain_until = state.quiet_until = 0
         state.num_preemptions += 1
         self.counters.preemptions += 1
         self._waiting.push(state)
@@ -401,6 +443,7 @@ class Scheduler:
         self._waiting.charge(state, state.num_tokens - state.num_prompt_tokens)
         self.kv.release(state.table)
         state.status = Status.FINISHED
+        state.quiet_until = 0
         del self._states[state.request_id]
         return TokenDelta(
             state.request_id,
