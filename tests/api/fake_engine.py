@@ -7,6 +7,8 @@ asked what was aborted.
 import asyncio
 from collections import deque
 
+from msgspec import structs
+
 from octavo.client.outputs import Logprob, PositionLogprobs, RequestOutput
 from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest
 from octavo.messages.stats import StepStats
@@ -163,7 +165,7 @@ class FakeEngine:
 
     def step(self, **counts):
         """Report one engine step to the listeners."""
-        fields = dict.fromkeys(StepStats.__struct_fields__, 0) | counts
+        fields = {field.name: 0 for field in structs.fields(StepStats) if field.required} | counts
         for listener in self._listeners:
             listener(StepStats(**fields))
 

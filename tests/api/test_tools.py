@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from tests.api.calls import CHAT, events, make_app, post
+from tests.api.calls import call as call_app
 from tests.api.fake_engine import FakeEngine
 
 URL = "/v1/chat/completions"
@@ -95,6 +96,32 @@ def test_the_finish_reason_follows_what_was_said(app, engine):
     assert post(app, URL, ASK).json()["choices"][0]["finish_reason"] == "stop"
     engine.says = [*CALL, " x"]
     assert post(app, URL, ASK | {"max_tokens": len(CALL)}).json()["choices"][0]["finish_reason"] == "length"
+
+
+def test_answers_that_were_looked_through_for_calls_are_counted_once_each(app, engine):
+    def counts():
+        name = "vllm:tool_call_parser_invocations_total{"
+        lines = call_app(app, "GET", "/metrics").text.splitlines()
+        return {line.split("{")[1].split("}")[0]: float(line.split()[-1]) for line in lines if line.startswith(name)}
+
+    def series(mode, outcome, api):
+        return f'engine="0",mode="{mode}",model_name="tiny",outcome="{outcome}",request_type="{api}"'
+
+    assert len(counts()) == 12 and set(counts().values()) == {0}
+    post(app, URL, ASK | {"n": 2})
+    post(app, URL, ASK | {"stream": True})
+    engine.says = ["nothing to call"]
+    post(app, URL, ASK)
+    post(app, URL, CHAT)  # no tools: nothing is looked for
+    tool = {"name": "get_weather", "input_schema": {"type": "object"}}
+    post(app, "/v1/messages", {"model": "tiny", "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}], "tools": [tool]})
+    seen = {name: count for name, count in counts().items() if count}
+    assert seen == {
+        series("non_streaming", "tool_call", "chat_completions"): 2,
+        series("streaming", "tool_call", "chat_completions"): 1,
+        series("non_streaming", "no_tool_call", "chat_completions"): 1,
+        series("non_streaming", "no_tool_call", "other"): 1,
+    }
 
 
 def test_tool_choice_none_neither_tells_of_tools_nor_calls_them(app, engine):

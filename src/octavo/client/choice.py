@@ -75,6 +75,7 @@ class Choice:
             begun_s=delta.begun_s,
             num_preemptions=delta.num_preemptions,
             error_code=delta.error_code,
+            num_loaded_tokens=delta.num_loaded_tokens,
         )
 
     def _scored(self, logprobs: list[TokenLogprobs] | None) -> list[PositionLogprobs] | None:

@@ -110,7 +110,7 @@ class InlineEngine:
         event = choice.feed(delta)
         if event.begun_s is not None:
             clock.begin(event.begun_s)
-        clock.tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens)
+        clock.tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens, event.num_loaded_tokens)
         if event.finish_reason is not None:
             del self._in_flight[delta.request_id]
             clock.end(event.finish_reason, event.num_preemptions)

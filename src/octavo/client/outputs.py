@@ -53,6 +53,7 @@ class RequestOutput:
     begun_s: float | None = None
     num_preemptions: int = 0
     error_code: str | None = None
+    num_loaded_tokens: int = 0
 
     def __repr__(self) -> str:
         return f"RequestOutput({self.request_id!r}[{self.index}], +{len(self.token_ids)} tokens, {self.finish_reason})"

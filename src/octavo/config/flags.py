@@ -217,6 +217,17 @@ FLAGS: tuple[Flag, ...] = (
         "auto|recompute|swap",
         _one_of("auto", "recompute", "swap"),
     ),
+    Flag(
+        "kv-cache-metrics", "cache.kv_cache_metrics", "Memory", "measure how long KV blocks stay in the pool; see metrics.md", switch=True
+    ),
+    Flag(
+        "kv-cache-metrics-sample",
+        "cache.kv_cache_metrics_sample",
+        "Memory",
+        "the share of blocks that are measured",
+        "0..1",
+        parse_number,
+    ),
     Flag("max-num-seqs", "scheduler.max_num_seqs", "Scheduling", "most requests in one step", "N", parse_int),
     Flag("max-num-batched-tokens", "scheduler.max_num_batched_tokens", "Scheduling", "most tokens in one step", "N", parse_int),
     Flag(
@@ -309,6 +320,13 @@ FLAGS: tuple[Flag, ...] = (
         "runtime.enforce_eager",
         "Runtime",
         "call each operation by itself instead of replaying the recorded forward pass",
+        switch=True,
+    ),
+    Flag(
+        "enable-mfu-metrics",
+        "runtime.enable_mfu_metrics",
+        "Runtime",
+        "count the operations that steps have to do and the bytes that they read and write; see metrics.md",
         switch=True,
     ),
     Flag("threads", "runtime.threads", "Runtime", "CPU threads", "N", parse_int),

@@ -97,6 +97,8 @@ class CacheConfig:
     kv_offload_gib: float | None = None  # size of the tier beyond the pool; None: none, or 4 GiB where there is a directory
     kv_offload_dir: str | None = None  # where the tier is kept, also across restarts; None: in host memory
     preemption_mode: str = "auto"  # auto | recompute | swap
+    kv_cache_metrics: bool = False  # measure how long blocks stay in the pool
+    kv_cache_metrics_sample: float = 0.01  # of that share of them
 
     def __post_init__(self) -> None:
         if self.block_size not in (16, 32, 64, 128):
@@ -110,6 +112,8 @@ class CacheConfig:
             raise ConfigError(
                 f"num_gpu_blocks_override is {self.num_gpu_blocks_override}; it must be at least 2 (block 0 is the null block)"
             )
+        if not 0 < self.kv_cache_metrics_sample <= 1:
+            raise ConfigError(f"kv_cache_metrics_sample is {self.kv_cache_metrics_sample:g}; it must be more than 0 and at most 1")
         _one_of("kv_cache_dtype", self.kv_cache_dtype, ("auto", *KV_DTYPE_NAMES))
         _one_of("prefix_caching_hash_algo", self.prefix_caching_hash_algo, HASH_ALGOS)
         _one_of("preemption_mode", self.preemption_mode, ("auto", "recompute", "swap"))
@@ -185,6 +189,7 @@ class RuntimeConfig:
     enforce_eager: bool = False
     threads: int | None = None  # None: the CPUs that this process may use
     isa: str | None = None  # of ISAS; None: the best that this CPU has
+    enable_mfu_metrics: bool = False  # count what steps have to do at least: operations, bytes
 
     def __post_init__(self) -> None:
         _one_of("backend", self.backend, ("native", "reference"))

@@ -21,14 +21,17 @@ from octavo.messages.stats import StepStats
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import ControlReply, ControlRequest, EngineRequest, PauseMode, PoolRequest, StepOutputs, TokenDelta
 from octavo.scheduler.scheduler import Counters, Scheduler, plan_around
+from octavo.worker.estimate import StepEstimator
 
 log = logging.getLogger(__name__)
 
 
 class EngineCore:
-    def __init__(self, scheduler: Scheduler, executor: Executor) -> None:
+    def __init__(self, scheduler: Scheduler, executor: Executor, estimator: StepEstimator | None = None) -> None:
+        """`estimator`: counts what each step has to do, for the metrics."""
         self._scheduler = scheduler
         self._executor = executor
+        self._estimator = estimator
         self._in_flight: deque[StepPlan] = deque()  # started and not applied, the oldest first
         self._num_dropped = 0  # of those, how many the executor will not run: they stand behind one that failed
         self._deltas: list[TokenDelta] = []  # to go out with the next step
@@ -212,4 +215,9 @@ class EngineCore:
             device_s=device_s,
             step_s=step_s,
             num_deferred=scheduler.num_deferred,
+            external_queries=now.external_queries - before.external_queries,
+            external_hits=now.external_hits - before.external_hits,
+            tier=scheduler.kv.take_tier_stats(),
+            residency=scheduler.kv.take_residency(),
+            estimate=self._estimator.estimate(plan) if self._estimator is not None else None,
         )

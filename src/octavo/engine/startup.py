@@ -22,14 +22,17 @@ from octavo.engine.prefix_cache import make_parts
 from octavo.errors import ConfigError, StartupError
 from octavo.kv.groups import Groups
 from octavo.kv.manager import KVManager
+from octavo.kv.residency import ResidencyMeter
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import EngineReady, GenerateRequest
+from octavo.ops.recording import record
 from octavo.params import SamplingParams
 from octavo.planner.memory import CPU_MAX_NUM_BATCHED_TOKENS, CPU_MAX_NUM_SEQS, MemoryLedger, plan_memory
 from octavo.scheduler.admission import Limits, Policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.specs import EncoderSpec, KVSpec, ModelSpec
 from octavo.units import format_bytes
+from octavo.worker.estimate import StepEstimator
 from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.worker import Worker
 
@@ -104,11 +107,13 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         groups=Groups(kv_spec.block_size, kv_spec.spans, STEPS_UNDER_WAY * size.max_num_batched_tokens),
         enable_prefix_caching=config.cache.enable_prefix_caching,
         scheme=parts.scheme,
+        meter=ResidencyMeter(config.cache.kv_cache_metrics_sample) if config.cache.kv_cache_metrics else None,
         tier=parts.tier,
         listener=KVEventPublisher(events) if events and events.is_on else None,
     )
     executor = ThreadExecutor(worker) if plans_ahead(config) else InlineExecutor(worker)
-    core = EngineCore(Scheduler(limits, kv), executor)
+    estimator = StepEstimator(record(loaded.model, kv_spec), kv_spec) if config.runtime.enable_mfu_metrics else None
+    core = EngineCore(Scheduler(limits, kv), executor, estimator)
     clock.mark("allocate")
 
     warm_up(core)

@@ -59,11 +59,12 @@ class BlockTable:
     later token will see are the null block. `capacity` is how many positions they cover. `hashed` describes the request's
     leading full blocks as far as they are known; it outlives preemption, `block_ids` do not. The first `num_published` runs
     have been entered into the prefix cache, the first `num_dropped[g]` of group g are out of sight.
+    `num_loaded_tokens`: of the prefix with which its request was admitted, the positions that came from beyond the pool.
     `first_extra` / `extra`: HashedBlock.extra of the first block and of all others. `loading`: what is being brought in for it
     from beyond the pool, from the moment that it is next in line until it is admitted.
     """
 
-    __slots__ = ("block_ids", "capacity", "extra", "first_extra", "hashed", "loading", "num_dropped", "num_published")
+    __slots__ = ("block_ids", "capacity", "extra", "first_extra", "hashed", "loading", "num_dropped", "num_loaded_tokens", "num_published")
 
     def __init__(self, first_extra: bytes, extra: bytes, num_groups: int = 1) -> None:
         self.block_ids: list[int] = []
@@ -71,6 +72,7 @@ class BlockTable:
         self.hashed: list[HashedBlock] = []
         self.num_published = 0
         self.num_dropped = [0] * num_groups
+        self.num_loaded_tokens = 0
         self.first_extra = first_extra
         self.extra = extra
         self.loading: Future[LoadedBlocks] | None = None
@@ -81,6 +83,7 @@ class BlockTable:
         self.capacity = 0
         self.num_published = 0
         self.num_dropped = [0] * len(self.num_dropped)
+        self.num_loaded_tokens = 0
         self.loading = None
 
     def __repr__(self) -> str:

@@ -25,12 +25,13 @@ import stat
 import struct
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
 from octavo.errors import StartupError
 from octavo.kv.block import BlockKey
+from octavo.messages.stats import LossReason
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class BlockFiles:
         self._block_bytes = block_bytes
         self._file_bytes = _HEADER.size + CHECKSUM_BYTES + block_bytes
         self._most = capacity_bytes // self._file_bytes
+        self.losses: Counter[LossReason] = Counter()
         self._mutex = threading.Lock()
         self._has_failed = False
         self._keys: OrderedDict[BlockKey, None] = OrderedDict.fromkeys(self._take_stock())  # the least recently used first
@@ -105,6 +107,7 @@ class BlockFiles:
             os.utime(path, follow_symlinks=False)
         except (OSError, ValueError) as error:
             log.warning("dropped a KV file: %s", error.strerror if isinstance(error, OSError) else error)
+            self.losses["damaged"] += 1
             self.forget([key])
             return None
         with self._mutex:
@@ -125,6 +128,7 @@ class BlockFiles:
             if not self._has_failed:
                 log.warning("a KV file cannot be written (%s); blocks that do not fit are computed again", error.strerror)
             self._has_failed = True
+            self.losses["unwritable"] += 1
             aside.unlink(missing_ok=True)
             return
         with self._mutex:
@@ -148,6 +152,7 @@ class BlockFiles:
         while len(self._keys) > self._most:
             with self._mutex:
                 key, _ = self._keys.popitem(last=False)
+            self.losses["evicted"] += 1
             self._path_of(key).unlink(missing_ok=True)
 
     def _path_of(self, key: BlockKey) -> Path:

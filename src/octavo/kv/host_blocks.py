@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 
 from octavo.kv.block import BlockKey
+from octavo.messages.stats import LossReason
 
 
 class HostBlocks:
@@ -14,6 +15,7 @@ class HostBlocks:
 
     def __init__(self, capacity_bytes: int, block_bytes: int) -> None:
         self._most = capacity_bytes // block_bytes
+        self.losses: Counter[LossReason] = Counter()
         self._lock = threading.Lock()
         self._blocks: OrderedDict[BlockKey, bytes] = OrderedDict()  # the least recently used first
 
@@ -36,6 +38,7 @@ class HostBlocks:
             self._blocks.move_to_end(key)
             while len(self._blocks) > self._most:
                 self._blocks.popitem(last=False)
+                self.losses["evicted"] += 1
 
     def forget(self, keys: Iterable[BlockKey]) -> None:
         with self._lock:

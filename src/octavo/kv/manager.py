@@ -25,7 +25,9 @@ from octavo.kv.block import NULL_BLOCK, BlockKey, BlockTable
 from octavo.kv.groups import Groups
 from octavo.kv.hashing import BlockHasher, HashScheme, extra_keys, secret_scheme
 from octavo.kv.pool import BlockPool, IndexListener
+from octavo.kv.residency import ResidencyMeter
 from octavo.kv.tier import KVTier
+from octavo.messages.stats import BlockResidency, TierStats
 from octavo.messages.step import BlockLoad
 from octavo.units import cdiv
 
@@ -52,14 +54,16 @@ class KVManager:
         enable_prefix_caching: bool = True,
         scheme: HashScheme | None = None,
         listener: IndexListener | None = None,
+        meter: ResidencyMeter | None = None,
         tier: KVTier | None = None,
     ) -> None:
         """`num_blocks` counts the null block. `groups` None: one, of full attention. `scheme` None: SHA-256 with a fresh secret."""
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self.groups = groups or Groups(block_size)
-        self.pool = BlockPool(num_blocks, self.groups.count, listener)
+        self.pool = BlockPool(num_blocks, self.groups.count, listener, meter)
         self._hasher = BlockHasher(block_size, scheme or secret_scheme())
+        self._meter = meter
         self._tier = tier if enable_prefix_caching else None
         self._loads: list[BlockLoad] = []
 
@@ -110,6 +114,7 @@ class KVManager:
         if places:
             self._load(table, places, taken[: len(places)])
         table.loading = None
+        table.num_loaded_tokens = len({place // self.groups.count for place in places}) * self.block_size
         table.num_dropped = [first // self.block_size for first in self.groups.first_seen(hit.num_tokens)]
         return True
 
@@ -156,6 +161,18 @@ class KVManager:
         """Take in what a step's computation took: loading KV is weighed against it."""
         if self._tier is not None:
             self._tier.cost.observe_step(num_tokens, seconds)
+
+    @property
+    def has_tier(self) -> bool:
+        return self._tier is not None
+
+    def take_tier_stats(self) -> TierStats | None:
+        """Return what the tier holds, and what went in and out since the last time; None without a tier."""
+        return None if self._tier is None else self._tier.take_stats()
+
+    def take_residency(self) -> BlockResidency | None:
+        """Return what was seen of blocks' lives since the last time; None when they are not measured."""
+        return None if self._meter is None else self._meter.take_seen()
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached blocks. Returns False, with nothing changed, while any request holds a block."""

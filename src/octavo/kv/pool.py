@@ -10,7 +10,8 @@ Invariants, after every method:
  5. A method that raises has changed nothing.
 
 It does not know requests, tokens or time. Two blocks may have equal content (both were computed at once); either serves.
-A listener hears when the first block with a content enters the index, and when the last one leaves it.
+A listener hears when the first block with a content enters the index, and when the last one leaves it; a meter, when blocks are taken
+and found.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Protocol
 from octavo.errors import EngineError
 from octavo.kv.block import NULL_BLOCK, HashedBlock
 from octavo.kv.free_list import FreeList
+from octavo.kv.residency import ResidencyMeter
 
 
 class IndexListener(Protocol):
@@ -34,7 +36,9 @@ class IndexListener(Protocol):
 
 
 class BlockPool:
-    def __init__(self, num_blocks: int, num_groups: int = 1, listener: IndexListener | None = None) -> None:
+    def __init__(
+        self, num_blocks: int, num_groups: int = 1, listener: IndexListener | None = None, meter: ResidencyMeter | None = None
+    ) -> None:
         """`num_blocks` counts the null block. Raises EngineError below 2."""
         if num_blocks < 2:
             raise EngineError(f"a pool of {num_blocks} blocks has none to give: block 0 is the null block, so it takes at least 2")
@@ -45,6 +49,7 @@ class BlockPool:
         self._group = bytearray(num_blocks)  # of the content
         self._index: list[dict[bytes, list[int]]] = [{} for _ in range(num_groups)]  # by group
         self._listener = listener
+        self._meter = meter
 
     @property
     def num_usable(self) -> int:
@@ -80,6 +85,8 @@ class BlockPool:
             self._drop_content(block_id)
             self._ref_count[block_id] = 1
             taken.append(block_id)
+        if self._meter is not None:
+            self._meter.taken(taken)
         return taken
 
     def share(self, block_ids: Sequence[int]) -> None:
@@ -91,6 +98,8 @@ class BlockPool:
             if self._ref_count[block_id] == 0:
                 self._free.remove(block_id)
             self._ref_count[block_id] += 1
+        if self._meter is not None:
+            self._meter.used(block_ids)
 
     def release(self, block_ids: Sequence[int]) -> None:
         """Take one holder from each of these blocks of a table, last block first. Raises EngineError for a block that is not in use."""
@@ -136,6 +145,8 @@ class BlockPool:
         self._content = [None] * self.num_blocks
         if self._listener is not None:
             self._listener.cleared()
+        if self._meter is not None:
+            self._meter.clear()
 
     def _drop_content(self, block_id: int) -> None:
         content = self._content[block_id]

@@ -13,12 +13,14 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Literal, Protocol
 
 from octavo.kv.block import BlockKey, LoadedBlocks
 from octavo.kv.cost import LoadCost
+from octavo.messages.stats import LossReason, TierStats
 
 MAX_PENDING_BYTES = 64 << 20  # copied out and not written yet; what comes beyond is not kept
 
@@ -26,7 +28,12 @@ PreemptionMode = Literal["auto", "recompute", "swap"]
 
 
 class BlockStore(Protocol):
-    """Where a tier's bytes lie. `get` returns what was put under that very key, or None; all methods may be called from any thread."""
+    """Where a tier's bytes lie. `get` returns what was put under that very key, or None; all methods may be called from any thread.
+    `losses` counts blocks since the start; each reason is counted by one thread only."""
+
+    losses: Counter[LossReason]
+
+    def __len__(self) -> int: ...
 
     def has(self, key: BlockKey) -> bool: ...
 
@@ -58,6 +65,10 @@ class KVTier:
         self._block_bytes = block_bytes
         self._preemption_mode = preemption_mode
         self._pending: dict[BlockKey, bytes] = {}  # copied out, not written yet
+        self._num_stored = 0  # blocks copied out
+        self._num_loaded = 0  # blocks read for requests
+        self._backlog_losses: Counter[LossReason] = Counter()
+        self._told = TierStats(0, 0, 0, {})  # totals when take_stats was last called
         self._mutex = threading.Lock()
         self._writer = make_executor("octavo-kv-write")
         self._reader = make_executor("octavo-kv-read")
@@ -68,8 +79,12 @@ class KVTier:
 
     def keep(self, key: BlockKey, block_id: int) -> None:
         """Copy a block of the pool out, unless it is here or too much is waiting to be written."""
-        if self.has(key) or (len(self._pending) + 1) * self._block_bytes > MAX_PENDING_BYTES:
+        if self.has(key):
             return
+        if (len(self._pending) + 1) * self._block_bytes > MAX_PENDING_BYTES:
+            self._backlog_losses["backlog"] += 1
+            return
+        self._num_stored += 1
         self._pending[key] = self._read_block(block_id)
         self._writer.submit(self._write, key)
 
@@ -95,6 +110,18 @@ class KVTier:
             self._pending.clear()
             self._store.clear()
 
+    def take_stats(self) -> TierStats:
+        """Return what is held, and what came and went since the last call."""
+        before, losses = self._told, self._store.losses + self._backlog_losses
+        now = TierStats(0, self._num_stored * self._block_bytes, self._num_loaded * self._block_bytes, dict(losses))
+        self._told = now
+        return TierStats(
+            len(self._store) * self._block_bytes,
+            now.stored_bytes - before.stored_bytes,
+            now.loaded_bytes - before.loaded_bytes,
+            {reason: count - before.lost_blocks.get(reason, 0) for reason, count in now.lost_blocks.items()},
+        )
+
     def flush(self) -> None:
         """Wait until all that was copied out is written."""
         self._writer.submit(lambda: None).result()
@@ -114,6 +141,7 @@ class KVTier:
             if data is None:
                 break
             found[key] = data
+        self._num_loaded += len(found)
         if found:
             self.cost.observe_load(len(found) * self._block_bytes, time.perf_counter() - began)
         return found

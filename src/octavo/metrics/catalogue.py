@@ -11,17 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 FINISH_REASONS = ("stop", "length", "abort", "error")
 WAITING_REASONS = ("capacity", "deferred")
-PROMPT_SOURCES = ("local_compute", "local_cache_hit")
+PROMPT_SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
+LOSS_REASONS = ("evicted", "backlog", "unwritable", "damaged")
+
+PARSER_MODES = ("streaming", "non_streaming")
+PARSER_OUTCOMES = ("tool_call", "no_tool_call")
+RequestType = Literal["chat_completions", "responses", "other"]
+REQUEST_TYPES: tuple[RequestType, ...] = get_args(RequestType)
 
 FIRST_TOKEN_S = (.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560)  # fmt: skip
 BETWEEN_TOKENS_S = (.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)  # fmt: skip
 REQUEST_S = (.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)  # fmt: skip
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 CHOICES = (1, 2, 5, 10, 20)
+IN_POOL_S = (.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800)  # fmt: skip
 PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 
 
@@ -48,10 +55,24 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("kv_cache_usage_perc", "gauge", "Share of KV blocks in use, 0 to 1."),
     Metric("prefix_cache_queries", "counter", "Prompt tokens looked up in the prefix cache."),
-    Metric("prefix_cache_hits", "counter", "Prompt tokens found in the prefix cache."),
+    Metric("prefix_cache_hits", "counter", "Prompt tokens found in the prefix cache, in the pool."),
+    Metric("external_prefix_cache_queries", "counter", "Prompt tokens looked up beyond the pool, where there is something beyond it."),
+    Metric("external_prefix_cache_hits", "counter", "Prompt tokens read back from beyond the pool."),
+    Metric("kv_tier_bytes", "gauge", "Bytes of KV held beyond the pool, in host memory or on disk."),
+    Metric("kv_tier_stored_bytes", "counter", "Bytes of KV copied out of the pool."),
+    Metric("kv_tier_loaded_bytes", "counter", "Bytes of KV read back for requests."),
+    Metric(
+        "kv_tier_lost_blocks",
+        "counter",
+        "Blocks that newer ones pushed out, that were not copied out because too much waited, not written, or found changed.",
+        {"reason": LOSS_REASONS},
+    ),
+    Metric("kv_block_lifetime_seconds", "histogram", "From the taking of a sampled KV block to the next.", buckets=IN_POOL_S),
+    Metric("kv_block_idle_before_evict_seconds", "histogram", "From its last use to its next taking.", buckets=IN_POOL_S),
+    Metric("kv_block_reuse_gap_seconds", "histogram", "Between two uses: being taken, and each prefix hit.", buckets=IN_POOL_S),
     Metric("num_preemptions", "counter", "Requests put back to waiting to free KV blocks."),
     Metric("prompt_tokens", "counter", "Prompt tokens of requests that have begun to answer, cached ones included."),
-    Metric("prompt_tokens_cached", "counter", "Of those, tokens found in the prefix cache."),
+    Metric("prompt_tokens_cached", "counter", "Of those, tokens found in the prefix cache or beyond the pool."),
     Metric("prompt_tokens_by_source", "counter", "The same by where their KV came from.", {"source": PROMPT_SOURCES}),
     Metric("generation_tokens", "counter", "Tokens generated."),
     Metric("request_success", "counter", "Requests ended, by reason.", {"finished_reason": FINISH_REASONS}),
@@ -60,7 +81,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("requests_in_flight", "gauge", "Answers taken on that have not ended."),
     Metric("requests_refused", "counter", "Requests answered 503 because too many were unfinished, or too many tokens waited."),
     Metric("requests_expired", "counter", "Requests answered 504 because their deadline passed."),
+    Metric(
+        "tool_call_parser_invocations",
+        "counter",
+        'Answers looked through for tool calls, at their end; messages are "other".',
+        {"mode": PARSER_MODES, "outcome": PARSER_OUTCOMES, "request_type": REQUEST_TYPES},
+    ),
     Metric("iteration_tokens_total", "histogram", "Prompt tokens computed and tokens generated in one step.", buckets=STEP_TOKENS),
+    Metric("estimated_flops_per_gpu", "counter", "Operations that steps had to do at least (--enable-mfu-metrics)."),
+    Metric("estimated_read_bytes_per_gpu", "counter", "Bytes that they had to read: weights once a step, KV."),
+    Metric("estimated_write_bytes_per_gpu", "counter", "Bytes of KV that they had to write."),
     Metric("time_to_first_token_seconds", "histogram", "Arrival to first token.", buckets=FIRST_TOKEN_S),
     Metric("inter_token_latency_seconds", "histogram", "Time between two outputs of a request.", buckets=BETWEEN_TOKENS_S),
     Metric(

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from itertools import product
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 
 from octavo.config.schema import CacheConfig
-from octavo.messages.stats import StepStats
+from octavo.messages.stats import BlockResidency, StepStats, TierStats
 from octavo.messages.wire import EngineReady
-from octavo.metrics.catalogue import METRICS, Metric, token_buckets
+from octavo.metrics.catalogue import METRICS, PARSER_MODES, PARSER_OUTCOMES, REQUEST_TYPES, Metric, RequestType, token_buckets
 from octavo.metrics.snapshot import Snapshot, snapshot
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter, which no dashboard reads
@@ -34,7 +35,14 @@ class MetricsRecorder:
         self._success = self._series("request_success")
         self._waiting = self._series("num_requests_waiting_by_reason")
         self._sources = self._series("prompt_tokens_by_source")
+        self._losses = self._series("kv_tier_lost_blocks")
         self._open_clocks: set[RequestClock] = set()
+        self._parsed = {
+            (mode, outcome, api): self._metrics["tool_call_parser_invocations"].labels(
+                **self._labels, mode=mode, outcome=outcome, request_type=api
+            )
+            for mode, outcome, api in product(PARSER_MODES, PARSER_OUTCOMES, REQUEST_TYPES)
+        }
         self._plain = {metric.name: self._metrics[metric.name].labels(**self._labels) for metric in METRICS if not metric.labels}
         self._publish_cache_config(ready, cache)
 
@@ -65,9 +73,36 @@ class MetricsRecorder:
         plain["kv_cache_usage_perc"].set(step.kv_usage)
         plain["prefix_cache_queries"].inc(step.prefix_cache_queries)
         plain["prefix_cache_hits"].inc(step.prefix_cache_hits)
+        plain["external_prefix_cache_queries"].inc(step.external_queries)
+        plain["external_prefix_cache_hits"].inc(step.external_hits)
         plain["num_preemptions"].inc(step.num_preemptions)
         plain["corrupted_requests"].inc(step.num_nan_rows)
         plain["iteration_tokens_total"].observe(step.num_prompt_tokens + step.num_output_tokens)
+
+        if step.tier is not None:
+            self._record_tier(step.tier)
+        if step.estimate is not None:
+            plain["estimated_flops_per_gpu"].inc(step.estimate.operations)
+            plain["estimated_read_bytes_per_gpu"].inc(step.estimate.read_bytes)
+            plain["estimated_write_bytes_per_gpu"].inc(step.estimate.write_bytes)
+        if step.residency is not None:
+            self._record_residency(step.residency)
+
+    def _record_tier(self, tier: TierStats) -> None:
+        self._plain["kv_tier_bytes"].set(tier.held_bytes)
+        self._plain["kv_tier_stored_bytes"].inc(tier.stored_bytes)
+        self._plain["kv_tier_loaded_bytes"].inc(tier.loaded_bytes)
+        for reason, count in tier.lost_blocks.items():
+            self._losses[reason].inc(count)
+
+    def _record_residency(self, seen: BlockResidency) -> None:
+        for name, seconds in (
+            ("kv_block_lifetime_seconds", seen.lifetimes_s),
+            ("kv_block_idle_before_evict_seconds", seen.idles_s),
+            ("kv_block_reuse_gap_seconds", seen.reuse_gaps_s),
+        ):
+            for value in seconds:
+                self._plain[name].observe(value)
 
     def start_request(self, n: int, max_tokens: int, arrival_s: float) -> list[RequestClock]:
         """Return one clock for each of the n choices; each must be ended. `arrival_s` is in monotonic seconds."""
@@ -86,11 +121,18 @@ class MetricsRecorder:
     def count(self, name: str, amount: int) -> None:
         self._plain[name].inc(amount)
 
-    def count_prompt(self, num_tokens: int, num_cached_tokens: int) -> None:
+    def count_prompt(self, num_tokens: int, num_cached_tokens: int, num_loaded_tokens: int) -> None:
+        """Count a prompt that is beginning to be answered: of its tokens `num_cached_tokens` were found, of these `num_loaded_tokens`
+        beyond the pool."""
         self._plain["prompt_tokens"].inc(num_tokens)
         self._plain["prompt_tokens_cached"].inc(num_cached_tokens)
         self._sources["local_compute"].inc(num_tokens - num_cached_tokens)
-        self._sources["local_cache_hit"].inc(num_cached_tokens)
+        self._sources["local_cache_hit"].inc(num_cached_tokens - num_loaded_tokens)
+        self._sources["external_kv_transfer"].inc(num_loaded_tokens)
+
+    def count_parsed(self, api: RequestType, *, is_streamed: bool, has_calls: bool) -> None:
+        """Count an answer that was looked through for tool calls."""
+        self._parsed["streaming" if is_streamed else "non_streaming", "tool_call" if has_calls else "no_tool_call", api].inc()
 
     def open_clock(self, clock: RequestClock) -> None:
         self._open_clocks.add(clock)
@@ -150,7 +192,7 @@ class RequestClock:
         if self._begun_s is None:
             self._begun_s = begun_s
 
-    def tokens(self, num_new: int, num_prompt_tokens: int, num_cached_tokens: int) -> None:
+    def tokens(self, num_new: int, num_prompt_tokens: int, num_cached_tokens: int, num_loaded_tokens: int = 0) -> None:
         """`num_new` tokens have come now. The prompt's counts are read at the first."""
         if num_new == 0:
             return
@@ -160,7 +202,7 @@ class RequestClock:
             self._num_prompt_tokens = num_prompt_tokens
             self._num_cached_tokens = num_cached_tokens
             self._metrics.observe("time_to_first_token_seconds", now - self._arrival_s)
-            self._metrics.count_prompt(num_prompt_tokens, num_cached_tokens)
+            self._metrics.count_prompt(num_prompt_tokens, num_cached_tokens, num_loaded_tokens)
         else:
             self._metrics.observe("inter_token_latency_seconds", now - self._last_s)
         self._last_s = now
@@ -172,7 +214,7 @@ class RequestClock:
         if self._is_ended:
             return
         self._close("stop")
-        self._metrics.count_prompt(num_prompt_tokens, 0)
+        self._metrics.count_prompt(num_prompt_tokens, 0, 0)
         self._metrics.observe("request_prompt_tokens", num_prompt_tokens)
         self._metrics.observe("e2e_request_latency_seconds", time.monotonic() - self._arrival_s)
 

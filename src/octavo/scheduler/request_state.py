@@ -36,6 +36,7 @@ class RequestState:
         "ending_ids",
         "last_position",
         "num_cached_tokens",
+        "num_loaded_tokens",
         "num_planned_tokens",
         "num_preemptions",
         "num_prompt_tokens",
@@ -67,6 +68,7 @@ class RequestState:
         self.plain_until = 0  # positions below it need no thought: one token, in a block that is there, and not the last
         self.quiet_until = 0  # with fewer tokens than this, one more neither ends it by length nor follows a full block
         self.num_cached_tokens = 0  # prompt tokens found in the prefix cache at the first admission
+        self.num_loaded_tokens = 0  # of those, the ones that came from beyond the pool
         self.num_preemptions = 0
         # prompt tokens whose log-probabilities have been sent: all of them before the first output token
         self.num_scored_tokens = self.num_prompt_tokens - 1 if request.resume_token_ids else request.num_scored_tokens

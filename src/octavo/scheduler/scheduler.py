@@ -53,7 +53,9 @@ class Counters:
     prompt_tokens: int = 0  # computed, not cached
     output_tokens: int = 0
     prefix_cache_queries: int = 0
-    prefix_cache_hits: int = 0
+    prefix_cache_hits: int = 0  # in the pool
+    external_queries: int = 0  # looked up beyond the pool
+    external_hits: int = 0
     preemptions: int = 0  # events
     nan_rows: int = 0  # requests
 
@@ -345,7 +347,7 @@ class Scheduler:
         self._commit(state, state.num_tokens)
         state.token_ids += sample.token_ids
         if state.num_tokens < state.stop.max_total and state.ending_ids.isdisjoint(sample.token_ids):
-            return TokenDelta(state.request_id, sample.token_ids, None, None, sample.logprobs, state.num_cached_tokens)
+            return answer(state, sample.token_ids, sample.logprobs)
         return self._end_within(state, sample)
 
     def _commit(self, state: RequestState, num_computed_tokens: int) -> None:
@@ -382,13 +384,23 @@ class Scheduler:
         self._waiting.take(head)
         self._waiting.charge(head, wanted)
         if head.status is Status.WAITING:
-            head.num_cached_tokens = min(num_cached, head.num_prompt_tokens)
-            self.counters.prefix_cache_queries += head.num_tokens
-            self.counters.prefix_cache_hits += num_cached
+            self._count_hit(head, num_cached)
         head.status = Status.RUNNING
         head.num_planned_tokens = num_cached
         insort(self._running, head, key=rank_of)
         return num_tokens
+
+    def _count_hit(self, state: RequestState, num_cached: int) -> None:
+        """Count what was found of a request that is admitted for the first time."""
+        num_loaded = state.table.num_loaded_tokens
+        state.num_cached_tokens = min(num_cached, state.num_prompt_tokens)
+        state.num_loaded_tokens = min(num_loaded, state.num_cached_tokens)
+        counters = self.counters
+        counters.prefix_cache_queries += state.num_tokens
+        counters.prefix_cache_hits += num_cached - num_loaded
+        if self.kv.has_tier:
+            counters.external_queries += state.num_tokens
+            counters.external_hits += num_loaded
 
     def _spare_blocks(self) -> int:
         """Return the blocks that must stay free beside running requests when one is admitted: the watermark, and one for
@@ -423,7 +435,7 @@ class Scheduler:
             if ending is not None:
                 del known[num_before + count :]
                 return self._end(state, ending, token_ids=token_ids[:count], logprobs=logprobs and logprobs[:count])
-        return TokenDelta(state.request_id, token_ids, None, None, logprobs, state.num_cached_tokens)
+        return answer(state, token_ids, logprobs)
 
     def _end(
         self,
@@ -453,7 +465,14 @@ class Scheduler:
             state.num_cached_tokens,
             error,
             num_preemptions=state.num_preemptions,
+            num_loaded_tokens=state.num_loaded_tokens,
         )
+
+
+def answer(state: RequestState, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> TokenDelta:
+    """Return the delta of tokens that do not end the request."""
+    cached, loaded = state.num_cached_tokens, state.num_loaded_tokens
+    return TokenDelta(state.request_id, token_ids, None, None, logprobs, cached, num_loaded_tokens=loaded)
 
 
 def plan_around(plan: StepPlan) -> StepPlan:

@@ -6,6 +6,7 @@ what they make of the parts.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,10 @@ import msgspec
 from starlette.requests import Request
 
 from octavo.errors import InvalidRequest
+from octavo.metrics.catalogue import RequestType
+from octavo.metrics.recorder import MetricsRecorder
 from octavo.params import SamplingParams
+from octavo.parsers.deltas import CallBegin
 from octavo.server.answers import Parts, Reading, begins_thinking, paced_parts, read_answers
 from octavo.server.openai.events import salted_events
 from octavo.server.openai.generation import Prompt, Usage
@@ -34,8 +38,9 @@ class Turn:
     usage: Usage
 
 
-async def open_turn(request: Request, body: ChatRequest, name: str) -> Turn:
-    """Return the turn that `body` asks for, under the request id `name`. Raises RequestError and CapacityError."""
+async def open_turn(request: Request, body: ChatRequest, name: str, api: RequestType, *, is_streamed: bool) -> Turn:
+    """Return the turn that `body` asks for, under the request id `name`. `api`, `is_streamed`: how it was asked for, for the
+    metrics. Raises RequestError and CapacityError."""
     state: ServerState = request.app.state.server
     engine = state.admit()
     check_model(engine, body.model)
@@ -48,8 +53,22 @@ async def open_turn(request: Request, body: ChatRequest, name: str) -> Turn:
     prompt = Prompt(token_ids, params, _echo(body))
     usage = Usage([prompt])
     parts = read_answers(salted_events(request, body, [prompt], name), reading, usage, params.n)
+    if reading.calls is not None:
+        parts = _counted(parts, state.metrics, api, is_streamed)
     interval = body.stream_interval or state.config.stream_interval
     return Turn(prompt, parts if interval == 1 else paced_parts(parts, interval), usage)
+
+
+async def _counted(parts: Parts, metrics: MetricsRecorder, api: RequestType, is_streamed: bool) -> Parts:
+    """Yield the same parts; count each answer that was looked through for tool calls, when it ends."""
+    with_calls: set[int] = set()
+    async with aclosing(parts):
+        async for part in parts:
+            if any(isinstance(delta, CallBegin) for delta in part.deltas):
+                with_calls.add(part.index)
+            if part.finish_reason is not None:
+                metrics.count_parsed(api, is_streamed=is_streamed, has_calls=part.index in with_calls)
+            yield part
 
 
 async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:

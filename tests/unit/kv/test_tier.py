@@ -182,6 +182,7 @@ def test_a_slow_store_costs_blocks_not_memory():
     for number in range(20):
         tier.keep(key(str(number)), number)
     assert pool.num_reads <= 5
+    assert tier.take_stats().lost_blocks["backlog"] >= 15
     held.set()
 
 
@@ -227,3 +228,35 @@ def test_the_tier_learns_what_steps_cost():
     kv, _, _ = make_kv()
     kv.observe_step(100, 0.5)
     assert kv._tier.cost.seconds_per_token == 0.005
+
+
+def test_a_tier_tells_once_what_came_and_went():
+    kv, _, _ = make_kv(num_blocks=6, tier_blocks=5)
+    tokens = list(range(13))
+    kv.release(computed(kv, tokens)[0])
+    kv.release(computed(kv, list(range(100, 116)))[0])
+    stats = kv.take_tier_stats()
+    assert (stats.held_bytes, stats.stored_bytes, stats.loaded_bytes) == (5 * SIZE, 7 * SIZE, 0)
+    assert stats.lost_blocks == {"evicted": 2}
+    table, num_cached, _ = computed(kv, [*range(100, 116), 1])
+    kv.release(table)
+    assert num_cached == 16
+    stats = kv.take_tier_stats()
+    assert (stats.stored_bytes, stats.loaded_bytes, stats.lost_blocks) == (0, 0, {"evicted": 0})
+
+
+def test_positions_that_came_from_the_tier_are_counted_apart_from_those_in_the_pool():
+    kv, _, _ = make_kv(num_blocks=6)
+    tokens = list(range(17))
+    kv.release(computed(kv, tokens)[0])
+    kv.pool.release(kv.pool.take(3))  # drops the blocks that would go first: the last of the prompt
+    table, num_cached, loads = computed(kv, tokens)
+    assert num_cached == 16
+    assert table.num_loaded_tokens == 4 * len(loads) > 0
+    assert kv.take_tier_stats().loaded_bytes == len(loads) * SIZE
+    kv.release(table)
+    assert table.num_loaded_tokens == 0
+
+
+def test_without_a_tier_there_is_nothing_to_tell():
+    assert KVManager(3, 4).take_tier_stats() is None

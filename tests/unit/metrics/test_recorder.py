@@ -10,8 +10,9 @@ from tests.api.calls import CHAT, call, make_app, post
 from tests.api.fake_engine import FakeEngine
 
 from octavo.config.schema import CacheConfig
+from octavo.messages.stats import BlockResidency, StepEstimate, TierStats
 from octavo.metrics import recorder
-from octavo.metrics.catalogue import FINISH_REASONS, METRICS, PROMPT_SOURCES, metrics_markdown, token_buckets
+from octavo.metrics.catalogue import FINISH_REASONS, LOSS_REASONS, METRICS, PROMPT_SOURCES, metrics_markdown, token_buckets
 
 INTERVALS = (
     "time_to_first_token_seconds",
@@ -104,6 +105,39 @@ def test_steps_of_the_engine_show(app, engine):
     assert series[f"vllm:iteration_tokens_total_sum{LABELS}"] == 41
 
 
+def test_what_lies_beyond_the_pool_shows(app, engine):
+    engine.num_unfinished = 1
+    engine.step(external_queries=48, external_hits=32, tier=TierStats(4000, 1000, 0, {"evicted": 2, "damaged": 1}))
+    engine.step(tier=TierStats(3000, 0, 500, {"evicted": 1}))
+    series = scrape(app)
+    assert series[f"vllm:external_prefix_cache_queries_total{LABELS}"] == 48
+    assert series[f"vllm:external_prefix_cache_hits_total{LABELS}"] == 32
+    assert series[f"vllm:kv_tier_bytes{LABELS}"] == 3000
+    assert series[f"vllm:kv_tier_stored_bytes_total{LABELS}"] == 1000
+    assert series[f"vllm:kv_tier_loaded_bytes_total{LABELS}"] == 500
+    lost = 'vllm:kv_tier_lost_blocks_total{engine="0",model_name="tiny",reason="%s"}'
+    assert [series[lost % reason] for reason in LOSS_REASONS] == [3, 0, 0, 1]
+
+
+def test_what_steps_had_to_do_adds_up(app, engine):
+    engine.step(estimate=StepEstimate(10**12, 10**9, 10))
+    engine.step(estimate=StepEstimate(10**12, 10**9, 10))
+    engine.step()
+    series = scrape(app)
+    assert series[f"vllm:estimated_flops_per_gpu_total{LABELS}"] == 2e12
+    assert series[f"vllm:estimated_read_bytes_per_gpu_total{LABELS}"] == 2e9
+    assert series[f"vllm:estimated_write_bytes_per_gpu_total{LABELS}"] == 20
+
+
+def test_the_lives_of_blocks_show(app, engine):
+    engine.step(residency=BlockResidency([40.0], [1.5], [0.003, 7.0]))
+    series = scrape(app)
+    assert series[f"vllm:kv_block_lifetime_seconds_sum{LABELS}"] == 40
+    assert series[f"vllm:kv_block_idle_before_evict_seconds_sum{LABELS}"] == 1.5
+    assert series[f"vllm:kv_block_reuse_gap_seconds_count{LABELS}"] == 2
+    assert series['vllm:kv_block_reuse_gap_seconds_bucket{engine="0",le="0.005",model_name="tiny"}'] == 1
+
+
 def test_with_nothing_unfinished_the_gauges_are_zero_whatever_the_last_step_said(app, engine):
     engine.step(num_running=3, num_waiting=2, kv_usage=0.5)
     series = scrape(app)
@@ -133,7 +167,7 @@ def test_the_intervals_of_a_request_run_from_queue_to_last_token(metrics, now):
     (clock,) = metrics.start_request(1, 8, arrival_s=99.0)
     now.s = 103.0
     clock.begin(101.0)  # told late, as the engine does
-    clock.tokens(1, 40, 16)
+    clock.tokens(1, 40, 16, 4)
     clock.begin(102.0)  # begun anew after a preemption
     now.s = 107.0
     clock.tokens(1, 40, 16)
@@ -151,7 +185,7 @@ def test_the_intervals_of_a_request_run_from_queue_to_last_token(metrics, now):
     assert series[f"vllm:request_prefill_kv_computed_tokens_sum{LABELS}"] == 24
     assert series[f"vllm:request_num_preemptions_sum{LABELS}"] == 3
     by_source = 'vllm:prompt_tokens_by_source_total{engine="0",model_name="tiny",source="%s"}'
-    assert [series[by_source % source] for source in PROMPT_SOURCES] == [24, 16]
+    assert [series[by_source % source] for source in PROMPT_SOURCES] == [24, 12, 4]
 
 
 def test_the_longest_of_a_requests_choices_is_counted_once_all_have_ended(metrics):

@@ -428,7 +428,11 @@ def test_a_newcomer_is_loaded_from_the_tier_though_preempted_requests_are_recomp
     rig.add("r", 13, max_tokens=1)
     plan = rig.scheduler.plan()
     assert len(plan.loads) == 3
-    rig.scheduler.apply(plan, rig.worker.execute(plan))
+    (delta,) = rig.scheduler.apply(plan, rig.worker.execute(plan))
+    assert (delta.num_cached_tokens, delta.num_loaded_tokens) == (12, 12)
+    counters = rig.scheduler.counters
+    assert (counters.prefix_cache_queries, counters.prefix_cache_hits) == (13 + 30 + 13, 0)
+    assert (counters.external_queries, counters.external_hits) == (13 + 30 + 13, 12)
 
 
 def test_what_is_left_of_a_budget_stays_unused_when_no_block_is_free_for_it():

@@ -40,7 +40,7 @@ async def create_message(request: Request) -> Response:
     transcript = await state.in_text_pool(to_transcript, body.system, body.messages)
     message_id = f"msg_{request.state.request_id}"
     try:
-        turn = await open_turn(request, _as_chat(state, body, transcript), message_id)
+        turn = await open_turn(request, _as_chat(state, body, transcript), message_id, "other", is_streamed=body.stream is True)
     except RequestError as error:
         raise transcript.in_terms_of_field(error) from None
     writer = MessageWriter(message_id, body.model)

@@ -27,7 +27,8 @@ async def create_chat_completion(request: Request) -> Response:
 async def answer_chat(request: Request, given: dict[str, Any] | None = None) -> Response:
     """Return the answer to a chat, whose body, when it has been read already, is `given`."""
     question = await read_question(request, ChatRequest, "chatcmpl", "chat.completion.chunk", given)
-    turn = await open_turn(request, question.body, question.header.id)
+    body = question.body
+    turn = await open_turn(request, body, question.header.id, "chat_completions", is_streamed=body.stream is True)
     return await respond(request, question, _chunks(question, turn), _fold)
 
 

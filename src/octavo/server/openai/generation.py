@@ -131,7 +131,7 @@ async def generate(
                     clocks[choice].begin(event.begun_s)
                 if event.token_ids and event.num_output_tokens == len(event.token_ids):
                     state.drained_tokens.count(event.num_prompt_tokens)
-                clocks[choice].tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens)
+                clocks[choice].tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens, event.num_loaded_tokens)
                 if event.finish_reason is not None:
                     clocks[choice].end(event.finish_reason, event.num_preemptions)
                 _raise_failure(event, is_paused=engine.is_paused)

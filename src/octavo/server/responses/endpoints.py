@@ -49,7 +49,7 @@ async def create_response(request: Request) -> Response:
     transcript = await state.in_text_pool(to_transcript, body.instructions, earlier, body.input)
     response_id = new_id("resp")
     try:
-        turn = await open_turn(request, _as_chat(body, transcript), response_id)
+        turn = await open_turn(request, _as_chat(body, transcript), response_id, "responses", is_streamed=body.stream is True)
     except RequestError as error:
         raise transcript.in_terms_of_field(error) from None
     is_stored = body.store is not False and state.responses.is_open

@@ -1,0 +1,64 @@
+"""`StepEstimator`: what a step has to do at least, counted off the recorded forward pass: whatever the family, it is what runs.
+
+    operations   2 * (out * in) for each row that a matrix is applied to; 4 * q_width for each (query, key) pair of an attention
+    read         every matrix once, an embedding's row for each token, the KV that a row's tokens see once a layer
+    written      the KV of each token
+
+Norms, activations and the traffic of intermediate results are left out: next to these they are small, and caches hold them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from octavo.messages.stats import StepEstimate
+from octavo.messages.step import StepPlan
+from octavo.ops.recording import Attention, Embed, Linear, Program
+from octavo.specs import AttentionSpan, KVSpec
+
+
+class StepEstimator:
+    def __init__(self, program: Program, kv_spec: KVSpec) -> None:
+        steps = program.instructions
+        products = [step for step in steps if isinstance(step, Linear)]
+        attentions = [step for step in steps if isinstance(step, Attention)]
+        rows = [step.weight for step in steps if isinstance(step, Embed)]
+        self._token_operations = sum(_operations(step) for step in products if step.out.rows == "T")
+        self._logit_operations = sum(_operations(step) for step in products if step.out.rows == "S")
+        self._matrix_bytes = sum(weight.num_bytes for weight in {id(step.weight): step.weight for step in products}.values())
+        self._token_read_bytes = sum(weight.num_bytes // weight.shape[0] for weight in rows)
+        self._layer_bytes = kv_spec.num_kv_heads * 2 * kv_spec.vector_bytes  # of one position
+        self._token_written_bytes = len(attentions) * self._layer_bytes
+        self._num_layers = Counter(step.span for step in attentions)
+        self._pair_operations: Counter[AttentionSpan] = Counter()  # of all layers of a span
+        for step in attentions:
+            self._pair_operations[step.span] += 4 * step.q.width
+
+    def estimate(self, plan: StepPlan) -> StepEstimate:
+        tokens = plan.num_tokens
+        operations = tokens * self._token_operations + plan.num_logits * self._logit_operations
+        read = self._matrix_bytes + tokens * self._token_read_bytes
+        for row in plan.rows:
+            end = row.start + row.num_tokens
+            for span, layers in self._num_layers.items():
+                operations += (_pairs(span, end) - _pairs(span, row.start)) * self._pair_operations[span]
+                read += (end - span.first_seen(row.start)) * layers * self._layer_bytes
+        return StepEstimate(operations, read, tokens * self._token_written_bytes)
+
+
+def _operations(step: Linear) -> int:
+    rows, columns = step.weight.shape
+    return 2 * rows * columns
+
+
+def _pairs(span: AttentionSpan, num_tokens: int) -> int:
+    """Return how many (query, key) pairs the first `num_tokens` positions have."""
+    if span.size is None or num_tokens <= span.size:
+        return _triangle(num_tokens)
+    if span.kind == "sliding":
+        return _triangle(span.size) + (num_tokens - span.size) * span.size
+    return num_tokens // span.size * _triangle(span.size) + _triangle(num_tokens % span.size)
+
+
+def _triangle(count: int) -> int:
+    return count * (count + 1) // 2

@@ -1,0 +1,39 @@
+"""What a step has to do, for the little model of conftest.py: 2 layers, 16 wide, 4 query and 2 KV heads of 4, 24 wide inside, 50 ids."""
+
+import pytest
+
+from octavo.messages.step import RowStep, StepPlan
+from octavo.ops.recording import record
+from octavo.specs import FULL_ATTENTION, AttentionSpan
+from octavo.worker.estimate import StepEstimator, _pairs
+
+LAYER = 16 * 16 + 2 * 8 * 16 + 16 * 16 + 3 * 16 * 24  # numbers in its matrices
+HEAD = 50 * 16
+KV = 2 * 2 * 4 * 4  # bytes of a position and layer, in f32
+
+
+def estimate(loaded, *rows):
+    spec = loaded.spec.kv_spec("f32")
+    steps = [RowStep(f"r{number}", *row, [], wants_sample) for number, (*row, wants_sample) in enumerate(rows)]
+    return StepEstimator(record(loaded.model, spec), spec).estimate(StepPlan(step_id=1, new_rows=[], rows=steps, released=[]))
+
+
+def test_a_prompt_that_is_cut_short_computes_no_logits(loaded):
+    found = estimate(loaded, (0, 3, False))
+    assert found.operations == 3 * 2 * 2 * LAYER + (1 + 2 + 3) * 2 * 4 * 16
+    assert found.read_bytes == 4 * (2 * LAYER + HEAD) + 3 * 4 * 16 + 3 * 2 * KV
+    assert found.write_bytes == 3 * 2 * KV
+
+
+def test_rows_share_the_weights_but_each_reads_its_own_context(loaded):
+    alone, both = estimate(loaded, (9, 1, True)), estimate(loaded, (9, 1, True), (4, 1, True))
+    assert alone.operations == 2 * 2 * LAYER + 2 * HEAD + 10 * 2 * 4 * 16
+    assert both.operations == 2 * (2 * 2 * LAYER + 2 * HEAD) + (10 + 5) * 2 * 4 * 16
+    assert both.read_bytes - alone.read_bytes == 4 * 16 + 5 * 2 * KV
+    assert both.write_bytes == 2 * 2 * KV
+
+
+@pytest.mark.parametrize("span", [FULL_ATTENTION, AttentionSpan("sliding", 5), AttentionSpan("chunked", 5)])
+def test_pairs_are_what_each_position_sees(span):
+    for count in range(17):
+        assert _pairs(span, count) == sum(position - span.first_seen(position) + 1 for position in range(count))
