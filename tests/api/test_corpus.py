@@ -1,5 +1,6 @@
 """The bad-input corpus, groups B and D to G: each row's status, code and param, and a good request right after."""
 
+import itertools
 import json
 
 import pytest
@@ -220,7 +221,6 @@ FIELDS = [
         "tool_choice",
     ),
     *[(f"B158-{value}", chat(tools=[tool()], tool_choice=value), 400, "invalid_value", "tool_choice") for value in ("any", 1, {}, [])],
-    ("tools-empty", chat(tools=[]), 400, "empty_array", "tools"),
     ("B159-129", chat(tools=[tool(name=f"f{i}") for i in range(129)]), 400, "array_above_max_length", "tools"),
     *[
         (f"B159-{name!r:.9}", chat(tools=[tool(name=name)]), 400, "invalid_value", "tools[0].function.name")
@@ -322,6 +322,8 @@ def test_unknown_models_are_not_found(app, path):
         {"stop": None},
         {"response_format": {"type": "text"}},
         {"logit_bias": None},
+        {"tools": []},
+        {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
     ],
 )
 def test_what_asks_for_nothing_special_is_taken(app, fields):
@@ -340,3 +342,44 @@ def test_too_long_names_the_three_numbers(app):
 def test_max_completion_tokens_is_an_upper_bound(app):
     body = chat(max_tokens=..., max_completion_tokens=65_536)
     assert post(app, CHAT_URL, body).status_code == 200
+
+
+SCHEMAS = [
+    None, 5, [], {"type": "nope"}, {"type": 5}, {"$ref": "#"}, {"enum": list(range(50_000))}, {"pattern": "("}, {"pattern": "(a+)+$"},
+    {"minimum": 2, "maximum": 1}, {"minLength": 10**9}, {"multipleOf": 0}, {"properties": {f"p{i}": {} for i in range(100_000)}},
+]  # fmt: skip
+STRUCTURED = [
+    *[{"response_format": value} for value in (1, {}, [], {"type": "xml"}, {"type": 1}, {"type": "json_object"}, {"type": "json_schema"})],
+    *[{"response_format": {"type": "json_schema", "json_schema": value}} for value in (1, {}, {"name": "a b"}, {"name": "a"})],
+    *[{"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}} for schema in SCHEMAS],
+    *[{"structured_outputs": {"json": schema}} for schema in SCHEMAS],
+    *[{"structured_outputs": {"choice": choice}} for choice in ([], [""], ["a"] * 100_000, [1])],
+    {"structured_outputs": {"regex": "a", "json": {}}},
+    {"guided_regex": "(a+)+$"},
+]
+
+
+@pytest.mark.parametrize("fields", STRUCTURED, ids=lambda fields: str(fields)[:60])
+@pytest.mark.parametrize(("url", "body"), [(CHAT_URL, CHAT), (COMPLETION_URL, COMPLETION)], ids=["chat", "text"])
+def test_every_kind_of_structured_output_is_refused_whatever_is_wrong_with_it(app, url, body, fields):
+    response = post(app, url, body | fields)
+    assert response.status_code == 400
+    assert assert_openai_error(response)["param"] == next(iter(fields))
+    assert response.elapsed.total_seconds() < 1
+
+
+ECHOES = list(itertools.product((True, False), (None, 0, 3), (0, 1, 4), (1, 3), (True, False), (None, 0, 2)))
+
+
+@pytest.mark.parametrize("row", ECHOES, ids=str)
+def test_echo_with_streams_and_logprobs_is_answered_in_every_combination(app, row):
+    echo, logprobs, max_tokens, n, stream, prompt_logprobs = row
+    fields = {"echo": echo, "logprobs": logprobs, "max_tokens": max_tokens, "n": n, "stream": stream, "prompt_logprobs": prompt_logprobs}
+    response = post(app, COMPLETION_URL, COMPLETION | fields)
+    assert response.status_code == (200 if echo or max_tokens else 400), response.text
+
+
+def test_a_query_changes_nothing_of_the_metrics(app):
+    plain, queried = (call(app, "GET", path) for path in ("/metrics", "/metrics?format=../../etc/passwd"))
+    assert queried.status_code == 200
+    assert plain.text.splitlines()[0] == queried.text.splitlines()[0]

@@ -1,12 +1,16 @@
 """What users of other servers ran into, as the right behaviour here; each test is named for its case."""
 
+import asyncio
 import json
+import threading
 import time
 
+import httpx
 import pytest
 
 from octavo.errors import InvalidRequest
 from octavo.server.body import parse_json_object
+from tests.api.asgi_client import Client, until
 from tests.api.calls import CHAT, COMPLETION, assert_openai_error, call, events, make_app, post
 from tests.api.fake_engine import MAX_MODEL_LEN, FakeEngine
 
@@ -26,6 +30,34 @@ def app(engine):
 
 def streamed(app, url, body, **fields):
     return events(post(app, url, body | {"stream": True} | fields))
+
+
+def test_c16_c17_c18_health_is_answered_while_a_text_is_tokenised_and_the_engine_is_busy(engine, app):
+    may_end = threading.Event()
+
+    def encode(text, **_):
+        may_end.wait(30)
+        return [1]
+
+    async def run():
+        engine.tokenizer.encode = encode
+        engine.running.clear()
+        client = Client(TEXT_URL, COMPLETION)
+        answering = asyncio.create_task(app(client.scope, client.receive, client.send))
+        await asyncio.sleep(0)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as other:
+            assert [(await other.get(path)).status_code for path in ("/health", "/livez", "/metrics")] == [200] * 3
+            may_end.set()
+            await until(lambda: engine.num_unfinished == 1)
+            assert [(await other.get(path)).status_code for path in ("/health", "/livez", "/metrics")] == [200] * 3
+        engine.running.set()
+        await answering
+
+    asyncio.run(run())
+
+
+def test_c29_a_name_may_be_used_again_at_once(app):
+    assert [post(app, TEXT_URL, COMPLETION | {"request_id": "again"}).json()["id"] for _ in range(3)] == ["cmpl-again"] * 3
 
 
 @BOTH

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 @contextmanager
 def serve(*flags):
     """Yield the URL of a server with these flags; it is stopped afterwards."""
-    command = [sys.executable, "-m", "octavo.cli.main", "serve", *map(str, flags), "--port", "0", "--enable-admin-endpoints"]
+    command = [sys.executable, "-m", "octavo.cli.main", "serve", "--enable-admin-endpoints", *map(str, flags), "--port", "0"]
     with tempfile.TemporaryFile("w+") as log:  # a pipe that nobody reads would fill and stop the server
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:

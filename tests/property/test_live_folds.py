@@ -18,19 +18,29 @@ PARAMETERS = st.fixed_dictionaries(
         "min_p": st.floats(0, 0.3),
         "typical_p": st.floats(0.2, 1),
         "presence_penalty": st.floats(-2, 2),
+        "frequency_penalty": st.floats(-2, 2),
         "repetition_penalty": st.floats(0.5, 2),
+        "dry_multiplier": st.floats(0, 2),
+        "xtc_probability": st.floats(0, 1),
+        "top_n_sigma": st.floats(0, 3),
         "logit_bias": st.dictionaries(st.integers(20, 200).map(str), st.floats(-20, 20), max_size=3),
         "stop": st.lists(st.sampled_from(["a", "e", "P", "l", "f", " w", "ello"]), max_size=3),
         "include_stop_str_in_output": st.booleans(),
         "ignore_eos": st.booleans(),
+        "min_tokens": st.integers(0, 4),
+        "stop_token_ids": st.lists(st.integers(0, 200), max_size=20),
+        "allowed_token_ids": st.just(list(range(20, 120))),
+        "prompt_logprobs": st.integers(0, 2),
+        "truncate_prompt_tokens": st.integers(1, 3),
         "skip_special_tokens": st.booleans(),
         "stream_interval": st.integers(1, 5),
         "return_token_ids": st.booleans(),
+        "return_tokens_as_token_ids": st.booleans(),
         "bad_words": st.lists(st.sampled_from(["he", "P"]), max_size=2),
     },
 )
 PROMPTS = st.sampled_from(["hello world", "hé", [40, 41, 42], "x" * 40])
-several = settings(max_examples=15, deadline=None, derandomize=True)
+several = settings(max_examples=20, deadline=None, derandomize=True)
 
 
 @pytest.fixture(scope="module")

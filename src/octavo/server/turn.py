@@ -136,10 +136,8 @@ def render(
 
 def _offered_tools(state: ServerState, body: ChatRequest) -> list[Tool]:
     """Return the tools that the model is told of: none when it must not call any. Raises InvalidRequest."""
-    tools = validate_tools(body.tools) if body.tools else []
+    tools = validate_tools(body.tools or [])
     choice = read_tool_choice(body.tool_choice, tools)
-    if body.tools == []:
-        raise InvalidRequest("tools is an empty array; leave it out", code="empty_array", param="tools")
     if choice.kind == "none":
         return []
     if choice.kind != "auto":

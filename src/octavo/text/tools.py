@@ -35,8 +35,6 @@ def validate_tools(tools: object) -> list[Tool]:
     """Return the tools in their clean shape; raises InvalidRequest whose `param` says where (tools[2].function.name)."""
     if not isinstance(tools, list):
         raise InvalidRequest("tools must be an array", code="invalid_type", param="tools")
-    if not tools:
-        raise InvalidRequest("tools is an empty array; leave it out", code="empty_array", param="tools")
     if len(tools) > MAX_TOOLS:
         raise InvalidRequest(f"tools has {len(tools):,} items; the limit is {MAX_TOOLS}", code="array_above_max_length", param="tools")
     clean = []

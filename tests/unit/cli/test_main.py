@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ from octavo.config.flags import FLAGS
 def test_version_is_printed(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"octavo {__version__}\n"
+
+
+def test_c9_the_version_is_the_same_in_the_package_and_its_metadata():
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == __version__
 
 
 def test_version_imports_next_to_nothing():

@@ -73,7 +73,7 @@ FUNCTION_FIELDS: dict[str, Any] = {
 def tools_schema(fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
     """Return the schema of an array of tools that have these fields."""
     tool = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
-    return {"type": "array", "minItems": 1, "maxItems": MAX_TOOLS, "items": tool}
+    return {"type": "array", "maxItems": MAX_TOOLS, "items": tool}
 
 
 _FUNCTION = {"type": "object", "properties": FUNCTION_FIELDS, "required": ["name"], "additionalProperties": False}
