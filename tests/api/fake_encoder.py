@@ -7,6 +7,7 @@ import asyncio
 
 import numpy as np
 
+from octavo.client.front import check_generates
 from octavo.client.pooling import PoolFront
 from octavo.errors import RequestFailed
 from octavo.specs import EncoderSpec
@@ -30,11 +31,13 @@ class TextTokenizer(ByteTokenizer):
 class FakeEncoder(FakeEngine):
     """`labels` as in EncoderSpec: none for an embedding model."""
 
+    generates = False
+    chat = property(check_generates)
+
     def __init__(self, labels=()):
         super().__init__()
         self.spec = EncoderSpec("bert", 1, 3, 8, 1, 256, MAX_MODEL_LEN, 64, 2, 1e-12, "gelu", "mean", True, labels)
         self.tokenizer = TextTokenizer()
-        self.chat = None
         self.asked = []  # (token ids, task, activate, priority)
 
     @property

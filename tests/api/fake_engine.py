@@ -108,6 +108,8 @@ class FakeGeneration:
 
 
 class FakeEngine:
+    generates = True
+
     def __init__(self):
         self.ready = EngineReady(
             max_model_len=MAX_MODEL_LEN,
@@ -123,7 +125,8 @@ class FakeEngine:
             startup_lines=[],
         )
         self.tokenizer = ByteTokenizer()
-        self.chat = PlainChat()
+        if self.generates:
+            self.chat = PlainChat()
         self.generation = GenerationDefaults(temperature=0.6)
         self.model_names = ("tiny", "tiny-alias")
         self.is_alive = True

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from octavo.server import body as body_reader
-from octavo.server import protocol
+from octavo.server import lingering, protocol
 from tests.api.calls import CHAT, make_app
 from tests.api.live import live, read_answer, request_bytes
 
@@ -60,15 +60,31 @@ REFUSED = [
 @pytest.mark.parametrize(("data", "statuses"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_bad_framing_is_refused_in_a_second_and_the_server_goes_on(server, data, statuses):
     started = time.monotonic()
-    try:
-        answer = server.exchange(data)
-    except ConnectionResetError:  # the server had not read all when it closed
-        answer = b""
-        statuses = statuses | {None}
+    answer = server.exchange(data)
     assert status_of(answer) in statuses, answer[:200]
     assert time.monotonic() - started < 2
     assert answer == b"" or b'"error":{"message"' in answer
     assert status_of(server.exchange(request_bytes("GET", "/health"))) == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/nothing"])
+def test_who_is_refused_while_still_sending_hears_why(server, path):
+    """A connection closed with bytes unread would be reset, and the reset overtakes the answer."""
+    head = request_bytes("POST", path, None, "Content-Type: application/json", "Content-Length: 50000000")
+    for _ in range(3):
+        with server.connect() as connection:
+            connection.sendall(head)
+            for _ in range(32):
+                connection.sendall(b" " * 2**20)
+            assert status_of(read_answer(connection)) == (413 if path == "/v1/chat/completions" else 404)
+
+
+def test_who_is_refused_and_goes_on_sending_is_cut_off(server, monkeypatch):
+    monkeypatch.setattr(lingering, "LINGER_S", 0.05)
+    with server.connect() as connection, pytest.raises(OSError):
+        connection.sendall(POST + b"Content-Length: 50000000\r\n\r\n")
+        while True:
+            connection.sendall(b" " * 2**16)
 
 
 def test_an_upgrade_that_is_not_offered_is_ignored(server):

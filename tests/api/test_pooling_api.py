@@ -198,3 +198,23 @@ def test_the_official_client_gets_its_vectors(strict, encoding_format):
         assert answer.usage.total_tokens == 9
         with pytest.raises(openai.BadRequestError, match="dimensions"):
             client.embeddings.create(model="tiny", input="hi", dimensions=2)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4}),
+        ("/v1/responses", {"input": "a"}),
+        ("/tokenize", {"messages": [{"role": "user", "content": "a"}]}),
+    ],
+)
+def test_a_model_that_generates_no_text_says_so(app, path, fields):
+    response = post(app, path, {"model": "tiny"} | fields)
+    assert response.status_code == 400
+    assert "generates no text" in response.json()["error"]["message"]
+
+
+def test_an_encoders_tokenizer_tells_of_itself_without_a_template():
+    answer = call(make_app(FakeEncoder(), enable_tokenizer_info_endpoint=True), "GET", "/tokenizer_info").json()
+    assert answer["chat_template"] is None

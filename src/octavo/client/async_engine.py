@@ -158,6 +158,11 @@ class AsyncEngine:
         return self._front.spec
 
     @property
+    def generates(self) -> bool:
+        """Whether the model generates text; otherwise it gives vectors or scores."""
+        return isinstance(self._front.spec, ModelSpec)
+
+    @property
     def tokenizer(self) -> Tokenizer:
         return self._front.tokenizer
 

@@ -20,6 +20,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from octavo.server.lingering import LingeringTransport
+
 MAX_REQUEST_LINE = 8 << 10
 MAX_HEADERS = 64
 MAX_HEADER_BYTES = 16 << 10
@@ -65,12 +67,14 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._limits = limits
         self._refusal: Refusal | None = None
+        self._is_unread = False  # the client may still be sending a request
         self._in_head = True
         self._head_bytes = -1  # of the head that is being read, but for the piece it began in; -1: it began in this one
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._lingering = LingeringTransport(transport, lambda: self._is_unread)
+        super().connection_made(self._lingering)  # type: ignore[arg-type]  # uvicorn asks no more of it
         if not self._limits.take(self._client_address):
             self._refuse(CROWDED)
             return
@@ -86,6 +90,9 @@ class StrictHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._lingering.is_lingering:
+            return
+        self._is_unread = True
         self._unset_keepalive_if_required()
         try:
             self._feed(data)
@@ -114,6 +121,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._is_unread = True
         self._in_head = True
         self._head_bytes = -1
         if self._head_timer is None:
@@ -147,6 +155,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():
+            self._is_unread = False
             super().on_message_complete()
 
     def _stop_parsing(self, refusal: Refusal) -> None:

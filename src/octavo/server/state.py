@@ -50,6 +50,8 @@ class Engine(Protocol):
     last_error: str | None
 
     @property
+    def generates(self) -> bool: ...
+    @property
     def tokenizer(self) -> Tokenizer: ...
     @property
     def chat(self) -> ChatTemplate | None: ...
@@ -104,7 +106,7 @@ class ServerState:
         self._metrics = metrics
         identity = f"{__version__} {engine.model_names[0]} {ready.max_model_len} {ready.vocab_size}"
         self.system_fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-        self.answer_format = choose_format(self.config, engine.chat.source if engine.chat is not None else "")
+        self.answer_format = choose_format(self.config, engine.chat.source if engine.generates and engine.chat is not None else "")
         self._engine = engine
 
     def drain(self) -> None:

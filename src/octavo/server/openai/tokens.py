@@ -59,7 +59,7 @@ async def tokenizer_info(request: Request) -> Response:
     """The facts that evaluation harnesses ask for, in the names of tokenizer_config.json."""
     state: ServerState = request.app.state.server
     engine = state.engine
-    tokenizer, chat = engine.tokenizer, engine.chat
+    tokenizer, chat = engine.tokenizer, engine.chat if engine.generates else None
     bos, eos = tokenizer.bos_token_id, next(iter(tokenizer.eos_token_ids), None)
     return JSONResponse(
         {
