@@ -4,10 +4,9 @@ import string
 
 import openai
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
 from tests.fakes.served import served
 from tests.models import tiny_bert
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase)]
 
