@@ -15,9 +15,11 @@ MIN_DRAFTS = 20
 
 def _front_end(seen: Observation) -> Sign | None:
     cpu_s, tokens = seen.counts.cpu_s, seen.counts.generation_tokens
+    if not tokens:
+        return None  # a server that is gone may be seen for no time at all
     blocked = sum(sample.answer_s for sample in seen.samples) / seen.seconds
     is_busy = cpu_s is not None and cpu_s >= BUSY * seen.seconds
-    if not tokens or not (is_busy or blocked >= BLOCKED):
+    if not (is_busy or blocked >= BLOCKED):
         return None
     evidence = [
         Evidence("tokens sent a second", tokens / seen.seconds),
