@@ -25,9 +25,9 @@ def serve_main(argv: Sequence[str]) -> int:
     else:
         settings = resolve(given, read_config(Path(args.config), flags_in(ALL_GROUPS)), Path(args.config).name)
     if args.show_config:
-        from octavo.engine.startup import device_defaults
+        from octavo.engine.resolved import resolved_settings
 
-        print(_table(settings.rows(device_defaults(settings.engine))))
+        print(_table(settings.rows(resolved_settings(settings.engine))))
         return 0
     if "api-key" in given:
         print("octavo: --api-key shows in ps; --api-key-file or OCTAVO_API_KEY does not", file=sys.stderr)

@@ -38,9 +38,9 @@ class Settings:
     server: ServerConfig
     sources: dict[str, str]
 
-    def rows(self, derived: Mapping[str, Any] = MappingProxyType({})) -> list[tuple[str, str, str]]:
-        """Return (field, value, source) of every setting; secrets are counted, not shown. `derived`: what this device makes of
-        some that were left open."""
+    def rows(self, derived: Mapping[str, tuple[Any, str]] = MappingProxyType({})) -> list[tuple[str, str, str]]:
+        """Return (field, value, source) of every setting; secrets are counted, not shown. `derived`: what becomes of some that were
+        left open, and what it was decided for."""
         rooms = {field.name: getattr(self.engine, field.name) for field in dataclasses.fields(EngineConfig)} | {"server": self.server}
         return [
             self._row(f"{name}.{field.name}", getattr(room, field.name), derived)
@@ -48,9 +48,10 @@ class Settings:
             for field in dataclasses.fields(room)
         ]
 
-    def _row(self, field: str, value: Any, derived: Mapping[str, Any]) -> tuple[str, str, str]:
+    def _row(self, field: str, value: Any, derived: Mapping[str, tuple[Any, str]]) -> tuple[str, str, str]:
         if field in derived:
-            return field, str(derived[field]), f"{self.sources[field]}, for this device"
+            made, reason = derived[field]
+            return field, "none" if made is None else str(made), f"{self.sources[field]}, {reason}"
         return field, _shown(field, value), self.sources[field]
 
 
@@ -90,7 +91,7 @@ def _shown(field: str, value: Any) -> str:
     if field in SECRET_FIELDS:
         return f"{len(value)} key{'' if len(value) == 1 else 's'}"
     if value is None:
-        return "none" if field in UNSET_FIELDS else "decided for this device"
+        return "none" if field in UNSET_FIELDS else "decided when the model is known"
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     return str(value)

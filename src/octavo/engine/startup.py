@@ -211,19 +211,6 @@ def choose_batch_size(config: SchedulerConfig, max_model_len: int) -> tuple[int,
     return chosen_seqs, tokens
 
 
-def device_defaults(config: EngineConfig) -> dict[str, int | str]:
-    """Return what this device makes of the settings that were left open, as far as the model need not be known: field -> value."""
-    sizes, made = config.scheduler, dict[str, int | str]()
-    if sizes.enable_chunked_prefill or config.model.max_model_len is not None:
-        seqs, tokens = choose_batch_size(sizes, config.model.max_model_len or MAX_LENGTH)
-        made |= {"scheduler.max_num_seqs": seqs, "scheduler.max_num_batched_tokens": tokens}
-        made |= {"scheduler.max_num_active_seqs": seqs, "scheduler.max_num_scheduled_tokens": tokens}
-    made = {field: value for field, value in made.items() if getattr(sizes, field.removeprefix("scheduler.")) is None}
-    if config.cache.kv_cache_dtype == "auto":
-        made["cache.kv_cache_dtype"] = choose_kv_dtype(config)
-    return made
-
-
 def check_limits(limits: Limits) -> None:
     """Raise ConfigError for limits that do not go together."""
     if limits.max_num_batched_tokens < limits.max_num_seqs:

@@ -233,6 +233,8 @@ class Backend(Protocol):
     """A device and its library. Found by name through backends/registry.py."""
 
     name: str
+    threads: int  # that compute
+    isa: str | None  # the instruction set of its kernels; None where it has no choice
 
     @property
     def numerics(self) -> str:

@@ -2,7 +2,6 @@ import pytest
 from tests.fakes.history_worker import make_request
 from tests.fakes.tiny_llama import MAX_POSITION, VOCAB, write_tiny_llama
 
-from octavo.config.resolve import resolve
 from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
 from octavo.engine.startup import (
     EngineSize,
@@ -11,7 +10,6 @@ from octavo.engine.startup import (
     choose_batch_size,
     choose_kv_dtype,
     choose_max_model_len,
-    device_defaults,
     plans_ahead,
     start_engine,
     warn_of_defaults,
@@ -144,24 +142,6 @@ def test_a_small_pool_lowers_a_length_that_was_not_asked_for(model):
 def test_a_model_that_is_not_there_is_a_model_error(tmp_path):
     with pytest.raises(ModelError):
         start_engine(config_for(str(tmp_path / "absent.gguf")))
-
-
-def test_what_a_device_decides_is_known_before_the_model_where_it_does_not_depend_on_it():
-    made = device_defaults(EngineConfig(scheduler=SchedulerConfig(performance_mode="throughput", max_num_active_seqs=9)))
-    assert made == {
-        "scheduler.max_num_seqs": 256,
-        "scheduler.max_num_batched_tokens": 1024,
-        "scheduler.max_num_scheduled_tokens": 1024,
-        "cache.kv_cache_dtype": "f16",
-    }
-    assert device_defaults(EngineConfig(scheduler=SchedulerConfig(enable_chunked_prefill=False))) == {"cache.kv_cache_dtype": "f16"}
-
-
-def test_the_table_of_settings_shows_what_the_device_decides():
-    rows = {field: (value, source) for field, value, source in resolve({"max-num-seqs": 7}).rows({"scheduler.max_num_batched_tokens": 512})}
-    assert rows["scheduler.max_num_seqs"] == ("7", "--max-num-seqs")
-    assert rows["scheduler.max_num_batched_tokens"] == ("512", "default, for this device")
-    assert rows["runtime.threads"] == ("decided for this device", "default")
 
 
 @pytest.mark.parametrize(("given", "named"), [

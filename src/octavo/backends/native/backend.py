@@ -54,7 +54,8 @@ class NativeBackend:
         self._device = _native.Device(threads or _native.usable_cpus(), isa or isas[-1])
         self._sampler = _native.Sampler(self._device)
         self.ops = NativeOps(self._device)
-        self.threads = self._device.threads
+        self.threads: int = self._device.threads
+        self.isa: str | None = self._device.isa
         self._lowered: tuple[Model, KVSpec, tuple[_native.ProgramBuilder, int]] | None = None
 
     @property

@@ -22,6 +22,8 @@ class ReferenceBackend:
     """See `octavo.ops.interface.Backend`."""
 
     name = "reference"
+    threads = 1
+    isa: str | None = None
 
     @property
     def numerics(self) -> str:
