@@ -3,10 +3,20 @@
 #include <algorithm>
 
 namespace octavo {
+namespace {
 
-AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t layer_group, int64_t group, int64_t window, int64_t chunk, int threads)
-    : group_size_(group), window_(window), chunk_(chunk), kv_heads_(kv.num_kv_heads) {
-  const int64_t rows_per_group = std::max<int64_t>(1, kMaxVectors / group);
+// The most heads that one call takes: a share of the heads of a KV head.
+int64_t heads_of_a_call(int64_t heads) {
+  int64_t share = 1;
+  while (heads % share != 0 || heads / share > kMaxVectors) ++share;
+  return heads / share;
+}
+
+}  // namespace
+
+AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t layer_group, int64_t heads, int64_t window, int64_t chunk, int threads)
+    : group_size_(heads_of_a_call(heads)), head_groups_(kv.num_kv_heads * heads / group_size_), window_(window), chunk_(chunk) {
+  const int64_t rows_per_group = kMaxVectors / group_size_;
   for (int64_t r = 0; r < batch.num_rows; ++r) {
     for (int64_t token = batch.query_start[r]; token < batch.query_start[r + 1]; token += rows_per_group) {
       const int64_t rows = std::min<int64_t>(rows_per_group, batch.query_start[r + 1] - token);
@@ -18,12 +28,12 @@ AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t laye
   int64_t total = 0;
   for (const Group& group : groups_) total += cost(rows_of(kv, group, {}, 0));
   // Splitting costs a fold: only contexts that would keep one thread busy for long are split.
-  const int64_t dear = threads > 1 ? total * kv.num_kv_heads / (4 * threads) : INT64_MAX;
+  const int64_t dear = threads > 1 ? total * head_groups_ / (4 * threads) : INT64_MAX;
   int64_t state_floats = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const AttentionRows rows = rows_of(kv, groups_[g], {}, 0);
     const int64_t segments = rows.last_segment() - rows.first_segment() + 1;
-    const int64_t floats = kv.num_kv_heads * segments * rows.rows * group * attention_state_floats(kv.head_dim);
+    const int64_t floats = head_groups_ * segments * rows.rows * group_size_ * attention_state_floats(kv.head_dim);
     if (cost(rows) > dear && segments > 1 && (state_floats + floats) * 4 <= kSplitBytes) {
       groups_[g].states = state_floats;
       state_floats += floats;
@@ -36,12 +46,15 @@ AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t laye
   std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
 }
 
-AttentionRows AttentionPlan::rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t kv_head) const {
-  const int64_t ldq = group_size_ * kv.num_kv_heads * kv.head_dim;
+AttentionRows AttentionPlan::rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t head_group) const {
+  const int64_t heads = group_size_ * head_groups_, ldq = heads * kv.head_dim, ldq_rotary = heads * kv.rotary_dim;
   return {.layer = layer.layer,
-          .kv_head = kv_head,
+          .kv_head = head_group * kv.num_kv_heads / head_groups_,
           .q = layer.q == nullptr ? nullptr : layer.q + group.token * ldq,
           .ldq = ldq,
+          .q_rotary = layer.q_rotary == nullptr ? nullptr : layer.q_rotary + group.token * ldq_rotary,
+          .ldq_rotary = ldq_rotary,
+          .head = head_group * group_size_,
           .group = group_size_,
           .rows = group.rows,
           .start = group.start,
@@ -53,13 +66,13 @@ AttentionRows AttentionPlan::rows_of(const KvCache& kv, const Group& group, cons
 
 int64_t AttentionPlan::states_offset(const KvCache& kv, const Group& group, const AttentionRows& rows) const {
   const int64_t segments = rows.last_segment() - rows.first_segment() + 1;
-  return group.states + rows.kv_head * segments * rows.rows * group_size_ * attention_state_floats(kv.head_dim);
+  return group.states + rows.head * segments * rows.rows * attention_state_floats(kv.head_dim);
 }
 
 void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, float* states) const {
-  const Piece& part = pieces_[static_cast<size_t>(piece / kv_heads_)];
+  const Piece& part = pieces_[static_cast<size_t>(piece / head_groups_)];
   const Group& group = groups_[part.group];
-  const AttentionRows rows = rows_of(kv, group, layer, piece % kv_heads_);
+  const AttentionRows rows = rows_of(kv, group, layer, piece % head_groups_);
   if (part.segment == kWhole) {
     kernels.attention(kv, rows, layer.out + group.token * rows.ldq, rows.ldq, scratch);
   } else {
@@ -69,8 +82,8 @@ void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const La
 }
 
 void AttentionPlan::fold(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, const float* states) const {
-  const Group& group = groups_[split_[static_cast<size_t>(piece / kv_heads_)]];
-  const AttentionRows rows = rows_of(kv, group, layer, piece % kv_heads_);
+  const Group& group = groups_[split_[static_cast<size_t>(piece / head_groups_)]];
+  const AttentionRows rows = rows_of(kv, group, layer, piece % head_groups_);
   kernels.attention_fold(kv, rows, states + states_offset(kv, group, rows), layer.out + group.token * rows.ldq, rows.ldq, scratch);
 }
 

@@ -132,12 +132,13 @@ KvType kv_type_of(const std::string& dtype) {
   throw std::invalid_argument("KV memory is f16, bf16, f32, fp8_e4m3 or int8_per_token_head");
 }
 
-KvCache shape_of(const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t block_size, int64_t num_blocks) {
+KvCache shape_of(const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t rotary_dim, int64_t block_size, int64_t num_blocks) {
   KvCache shape;
   shape.type = kv_type_of(dtype);
   shape.num_layers = num_layers;
   shape.num_kv_heads = num_kv_heads;
   shape.head_dim = head_dim;
+  shape.rotary_dim = rotary_dim;
   shape.block_size = block_size;
   shape.num_blocks = num_blocks;
   return shape;
@@ -197,7 +198,14 @@ void linear(Device& device, const PackedMatrix& weight, const Matrix& x, const s
   must(width_of(x) == weight.k && rows_of(out) == rows_of(x) && width_of(out) == weight.n, "linear: x must be [T, k] and out [T, n]");
   must(!bias || static_cast<int64_t>(bias->size()) == weight.n, "linear: the bias must be [n]");
   nb::gil_scoped_release release;
-  eager::linear(device, weight, x.data(), rows_of(x), bias ? bias->data() : nullptr, out.data());
+  eager::linear(device, weight, x.data(), rows_of(x), 1, bias ? bias->data() : nullptr, out.data());
+}
+
+void head_linear(Device& device, const PackedMatrix& weight, const Matrix& x, int64_t heads, const MatrixOut& out) {
+  must(heads > 0 && weight.n % (heads * kPanel) == 0, "head_linear: a head's channels must be a multiple of 16");
+  must(width_of(x) == heads * weight.k && rows_of(out) == rows_of(x) && width_of(out) == weight.n, "head_linear: x must be [T, heads * k] and out [T, n]");
+  nb::gil_scoped_release release;
+  eager::linear(device, weight, x.data(), rows_of(x), heads, nullptr, out.data());
 }
 
 void rope(Device& device, const Matrix& x, const Ints& positions, const Array<const double, 1>& frequencies, double factor, bool interleaved,
@@ -212,13 +220,14 @@ void rope(Device& device, const Matrix& x, const Ints& positions, const Array<co
 void store_kv(Device& device, const KvMemory& memory, int64_t layer, const Matrix& k, const Matrix& v, const Longs& slots) {
   const KvCache& kv = memory.cache();
   check_layer(kv, layer);
-  must(is_same_shape(k, v) && rows_of(k) == rows_of(slots) && width_of(k) == kv.num_kv_heads * kv.head_dim, "store_kv: k and v must be [T, kv_heads * head_dim]");
+  must(rows_of(k) == rows_of(v) && rows_of(k) == rows_of(slots) && width_of(k) == kv.num_kv_heads * kv.head_dim, "store_kv: k and v must be [T, kv_heads * head_dim]");
+  must(width_of(v) == (kv.is_latent() ? kv.rotary_dim : width_of(k)), "store_kv: v must be [T, kv_heads * head_dim], or of latent attention [T, rotary_dim]");
   for (size_t i = 0; i < slots.size(); ++i) must(slots.data()[i] >= 0 && slots.data()[i] < kv.num_blocks * kv.block_size, "store_kv: a slot is out of range");
   nb::gil_scoped_release release;
   eager::store_kv(device, kv, layer, k.data(), v.data(), rows_of(k), slots.data());
 }
 
-void attention(Device& device, const KvMemory& memory, int64_t layer, const Matrix& q, float scale, std::optional<int64_t> window, std::optional<int64_t> chunk,
+void attention(Device& device, const KvMemory& memory, int64_t layer, const Matrix& q, const std::optional<Matrix>& q_rotary, float scale, std::optional<int64_t> window, std::optional<int64_t> chunk,
                const Ints& token_ids, const Ints& positions, const Ints& query_start, const Ints& context_len, const Array<const int32_t, 2>& block_table,
                const Longs& slot_mapping, const Ints& sample_rows, const MatrixOut& out) {
   const KvCache& kv = memory.cache();
@@ -227,10 +236,11 @@ void attention(Device& device, const KvMemory& memory, int64_t layer, const Matr
   check_batch(batch, kv);
   const int64_t vectors = kv.num_kv_heads * kv.head_dim;
   must(is_same_shape(q, out) && rows_of(q) == batch.num_tokens && width_of(q) > 0 && width_of(q) % vectors == 0, "attention: q must be [T, H * head_dim]");
-  must(width_of(q) / vectors <= kMaxGroup, "attention: at most 32 query heads a KV head");
-  const int64_t positions_seen = window_of(window), chunk_size = window_of(chunk);
+  const int64_t heads = width_of(q) / vectors, positions_seen = window_of(window), chunk_size = window_of(chunk);
+  must(q_rotary.has_value() == kv.is_latent(), "attention is latent where the KV memory is");
+  must(!q_rotary || (rows_of(*q_rotary) == rows_of(q) && width_of(*q_rotary) == heads * kv.rotary_dim), "attention: q_rotary must be [T, H * rotary_dim]");
   nb::gil_scoped_release release;
-  eager::attention(device, kv, layer, batch, width_of(q) / vectors, q.data(), scale, positions_seen, chunk_size, out.data());
+  eager::attention(device, kv, layer, batch, heads, q.data(), q_rotary ? q_rotary->data() : nullptr, scale, positions_seen, chunk_size, out.data());
 }
 
 void whole_attention(Device& device, const Matrix& q, const Matrix& k, const Matrix& v, float scale, int64_t head_dim, const Ints& token_ids,
@@ -284,7 +294,10 @@ struct ProgramBuilder {
     tensors.push_back({row_space_of(rows), row_bytes});
     return static_cast<TensorId>(tensors.size()) - 1;
   }
-  TensorId operand(const std::string& rows, const PackedMatrix& weight) { return tensor(rows, static_cast<int64_t>(act_row_bytes(weight.act, weight.k))); }
+  TensorId operand(const std::string& rows, const PackedMatrix& weight, int64_t heads) {
+    must(heads > 0 && heads <= 4096, "heads must lie in 1..4096");
+    return tensor(rows, heads * static_cast<int64_t>(act_row_bytes(weight.act, weight.k)));
+  }
 
   // Every id must be of a tensor; kNone where `may_lack` says so.
   TensorId known(TensorId id, bool may_lack = false) const {
@@ -390,8 +403,10 @@ NB_MODULE(_native, m) {
       .def_prop_ro("operand", [](const PackedMatrix& w) { return w.act == ActKind::F32 ? "f32" : w.act == ActKind::BF16 ? "bf16" : "q8"; });
 
   nb::class_<KvCache>(m, "KVShape").def("__init__",
-                                        [](KvCache* self, const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t block_size,
-                                           int64_t num_blocks) { new (self) KvCache(shape_of(dtype, num_layers, num_kv_heads, head_dim, block_size, num_blocks)); });
+                                        [](KvCache* self, const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t rotary_dim,
+                                           int64_t block_size, int64_t num_blocks) {
+                                          new (self) KvCache(shape_of(dtype, num_layers, num_kv_heads, head_dim, rotary_dim, block_size, num_blocks));
+                                        });
   nb::class_<KvMemory>(m, "KVMemory")
       .def(nb::init<KvCache>())
       .def("read_block", read_block, "block"_a, "out"_a.noconvert())
@@ -411,10 +426,11 @@ NB_MODULE(_native, m) {
       .def("embed", embed, "weight"_a, "ids"_a.noconvert(), "out"_a.noconvert())
       .def("rms_norm", rms_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "out"_a.noconvert())
       .def("linear", linear, "weight"_a, "x"_a.noconvert(), "bias"_a.noconvert().none(), "out"_a.noconvert())
+      .def("head_linear", head_linear, "weight"_a, "x"_a.noconvert(), "heads"_a, "out"_a.noconvert())
       .def("rope", rope, "x"_a.noconvert(), "positions"_a.noconvert(), "frequencies"_a.noconvert(), "factor"_a, "interleaved"_a, "head_dim"_a,
            "out"_a.noconvert())
       .def("store_kv", store_kv, "kv"_a, "layer"_a, "k"_a.noconvert(), "v"_a.noconvert(), "slots"_a.noconvert())
-      .def("attention", attention, "kv"_a, "layer"_a, "q"_a.noconvert(), "scale"_a, "window"_a.none(), "chunk"_a.none(), "token_ids"_a.noconvert(),
+      .def("attention", attention, "kv"_a, "layer"_a, "q"_a.noconvert(), "q_rotary"_a.noconvert().none(), "scale"_a, "window"_a.none(), "chunk"_a.none(), "token_ids"_a.noconvert(),
            "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(), "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(),
            "sample_rows"_a.noconvert(), "out"_a.noconvert())
       .def("layer_norm", layer_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "bias"_a.noconvert(), "eps"_a, "out"_a.noconvert())
@@ -428,7 +444,7 @@ NB_MODULE(_native, m) {
   nb::class_<ProgramBuilder>(m, "ProgramBuilder")
       .def(nb::init<>())
       .def("tensor", &ProgramBuilder::tensor, "rows"_a, "row_bytes"_a)
-      .def("operand", &ProgramBuilder::operand, "rows"_a, "weight"_a)
+      .def("operand", &ProgramBuilder::operand, "rows"_a, "weight"_a, "heads"_a)
       .def("embed",
            [](ProgramBuilder& b, TensorId out, const std::string& ids, P weight) { b.operations.push_back(EmbedOp{b.known(out), ids_of(ids), std::move(weight)}); })
       .def("layer_norm",
@@ -452,14 +468,17 @@ NB_MODULE(_native, m) {
            [](ProgramBuilder& b, TensorId out, TensorId x, const Floats& weight, float eps) {
              b.operations.push_back(RmsNormOp{b.known(out), b.known(x), vector_of(weight), eps});
            })
-      .def("prepare", [](ProgramBuilder& b, TensorId out, TensorId x, const PackedMatrix& weight) { b.operations.push_back(PrepareOp{b.known(out), b.known(x), weight.act}); })
+      .def("prepare",
+           [](ProgramBuilder& b, TensorId out, TensorId x, const PackedMatrix& weight, int64_t heads) {
+             b.operations.push_back(PrepareOp{b.known(out), b.known(x), weight.act, heads});
+           })
       .def(
           "linear",
-          [](ProgramBuilder& b, TensorId out, TensorId operand, P weight, const std::optional<Floats>& bias, std::optional<TensorId> residual) {
+          [](ProgramBuilder& b, TensorId out, TensorId operand, P weight, const std::optional<Floats>& bias, std::optional<TensorId> residual, int64_t heads) {
             b.operations.push_back(
-                LinearOp{b.known(out), b.known(operand), std::move(weight), bias ? vector_of(*bias) : nullptr, b.known(residual.value_or(kNone), true)});
+                LinearOp{b.known(out), b.known(operand), std::move(weight), bias ? vector_of(*bias) : nullptr, b.known(residual.value_or(kNone), true), heads});
           },
-          "out"_a, "operand"_a, "weight"_a, "bias"_a.none(), "residual"_a.none())
+          "out"_a, "operand"_a, "weight"_a, "bias"_a.none(), "residual"_a.none(), "heads"_a)
       .def("rope",
            [](ProgramBuilder& b, TensorId out, TensorId x, TensorId angles, int64_t head_dim, bool interleaved) {
              b.operations.push_back(RopeOp{b.known(out), b.known(x), b.known(angles), head_dim, interleaved});
@@ -469,11 +488,11 @@ NB_MODULE(_native, m) {
            })
       .def(
           "attention",
-          [](ProgramBuilder& b, TensorId out, TensorId q, int64_t layer_group, int64_t layer, float scale, std::optional<int64_t> window,
-             std::optional<int64_t> chunk) {
-            b.operations.push_back(AttentionOp{b.known(out), b.known(q), layer_group, layer, scale, window_of(window), window_of(chunk)});
+          [](ProgramBuilder& b, TensorId out, TensorId q, std::optional<TensorId> q_rotary, int64_t layer_group, int64_t layer, float scale,
+             std::optional<int64_t> window, std::optional<int64_t> chunk) {
+            b.operations.push_back(AttentionOp{b.known(out), b.known(q), b.known(q_rotary.value_or(kNone), true), layer_group, layer, scale, window_of(window), window_of(chunk)});
           },
-          "out"_a, "q"_a, "layer_group"_a, "layer"_a, "scale"_a, "window"_a.none(), "chunk"_a.none())
+          "out"_a, "q"_a, "q_rotary"_a.none(), "layer_group"_a, "layer"_a, "scale"_a, "window"_a.none(), "chunk"_a.none())
       .def("gated",
            [](ProgramBuilder& b, TensorId out, TensorId gate, TensorId up, const std::string& activation) {
              b.operations.push_back(GatedOp{b.known(out), b.known(gate), b.known(up), activation_of(activation)});

@@ -46,16 +46,18 @@ void whole_attention(Device& device, const Batch& batch, int64_t heads, int64_t 
   });
 }
 
-void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, const float* bias, float* out) {
+void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, int64_t heads, const float* bias, float* out) {
   const auto act_bytes = static_cast<int64_t>(act_row_bytes(weight.act, weight.k));
+  const int64_t ldx = heads * weight.k, panels = weight.panels() / heads;
   std::vector<uint8_t> act(static_cast<size_t>(rows * act_bytes));
-  share_rows(device, rows, [&](int64_t r, int64_t n) {
-    device.kernels.prepare_act(weight.act, x + r * weight.k, weight.k, n, weight.k, act.data() + r * act_bytes);
-  });
-  if (rows == 0) return;
-  share_rows(device, weight.panels(), [&](int64_t p, int64_t n) {
-    device.kernels.linear(weight, act.data(), rows, bias, nullptr, out, weight.n, p, p + n);
-  });
+  for (int64_t h = 0; h < heads && rows > 0; ++h) {
+    share_rows(device, rows, [&](int64_t r, int64_t n) {
+      device.kernels.prepare_act(weight.act, x + r * ldx + h * weight.k, ldx, n, weight.k, act.data() + r * act_bytes);
+    });
+    share_rows(device, panels, [&](int64_t p, int64_t n) {
+      device.kernels.linear(weight, act.data(), rows, bias, nullptr, out, weight.n, h * panels + p, h * panels + p + n);
+    });
+  }
 }
 
 void rope(Device& device, const Rotary& rotary, const float* x, const int32_t* positions, int64_t rows, int64_t heads, int64_t head_dim, float* out) {
@@ -69,15 +71,15 @@ void rope(Device& device, const Rotary& rotary, const float* x, const int32_t* p
 }
 
 void store_kv(Device& device, const KvCache& kv, int64_t layer, const float* k, const float* v, int64_t rows, const int64_t* slots) {
-  const int64_t ld = kv.num_kv_heads * kv.head_dim;
-  share_rows(device, rows, [&](int64_t r, int64_t n) { device.kernels.store_kv(kv, layer, k + r * ld, ld, v + r * ld, ld, n, slots + r); });
+  const int64_t ldk = kv.num_kv_heads * kv.head_dim, ldv = kv.is_latent() ? kv.rotary_dim : ldk;
+  share_rows(device, rows, [&](int64_t r, int64_t n) { device.kernels.store_kv(kv, layer, k + r * ldk, ldk, v + r * ldv, ldv, n, slots + r); });
 }
 
-void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t group, const float* q, float scale, int64_t window,
-               int64_t chunk, float* out) {
+void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t heads, const float* q, const float* q_rotary, float scale,
+               int64_t window, int64_t chunk, float* out) {
   const int threads = device.pool.size();
-  const AttentionPlan plan(batch, kv, 0, group, window, chunk, threads);
-  const AttentionPlan::Layer work{layer, q, out, scale};
+  const AttentionPlan plan(batch, kv, 0, heads, window, chunk, threads);
+  const AttentionPlan::Layer work{layer, q, q_rotary, out, scale};
   std::vector<uint8_t> scratch(static_cast<size_t>(threads * kAttentionScratchBytes));
   std::vector<float> states(plan.is_split() ? kSplitBytes / 4 : 0);
   device.pool.for_each(plan.num_pieces(), [&](int64_t i, int thread) {

@@ -17,10 +17,16 @@ KvMemory::KvMemory(KvCache shape) : cache_(shape) {
   if (shape.head_dim < 2 || shape.head_dim > kMaxHeadDim || shape.head_dim % 2 != 0) {
     throw std::invalid_argument("KV memory: head_dim must be even and lie in 2..512");
   }
+  if (shape.rotary_dim < 0 || shape.rotary_dim > kMaxRotaryDim || shape.rotary_dim % 2 != 0) {
+    throw std::invalid_argument("KV memory: the rotary part of latent attention must be even and at most 128");
+  }
+  if (shape.is_latent() && (shape.num_kv_heads != 1 || shape.type == KvType::Int8)) {
+    throw std::invalid_argument("KV memory: latent attention keeps one vector for all heads, in f16, bf16, f32 or fp8_e4m3");
+  }
   if (shape.block_size < kTile || shape.block_size % kTile != 0 || shape.block_size > 4096) {
     throw std::invalid_argument("KV memory: block_size must be a multiple of 16, at most 4096");
   }
-  int64_t bytes = 2 * shape.tile_bytes() * shape.tiles();
+  int64_t bytes = (shape.is_latent() ? 1 : 2) * shape.tile_bytes() * shape.tiles();
   for (const int64_t count : {shape.num_kv_heads, shape.num_blocks, shape.num_layers}) {  // layers last: an encoder has none
     if (count > limit / bytes) throw std::invalid_argument("KV memory: more than 64 TiB asked");
     bytes *= count;
@@ -36,8 +42,12 @@ void KvMemory::for_each_piece(int64_t block, F&& f) const {
   if (block < 0 || block >= cache_.num_blocks) throw std::invalid_argument("KV memory: there is no such block");
   const int64_t piece = cache_.layer_bytes() / cache_.num_blocks;
   for (int64_t layer = 0; layer < cache_.num_layers; ++layer) {
-    f(cache_.k_tile(layer, block, 0, 0), 2 * layer * piece, static_cast<size_t>(piece));
-    f(cache_.v_tile(layer, block, 0, 0), (2 * layer + 1) * piece, static_cast<size_t>(piece));
+    if (cache_.is_latent()) {
+      f(cache_.k_tile(layer, block, 0, 0), layer * piece, static_cast<size_t>(piece));
+    } else {
+      f(cache_.k_tile(layer, block, 0, 0), 2 * layer * piece, static_cast<size_t>(piece));
+      f(cache_.v_tile(layer, block, 0, 0), (2 * layer + 1) * piece, static_cast<size_t>(piece));
+    }
   }
 }
 

@@ -41,6 +41,7 @@ class Checker {
   int64_t width(TensorId id) const { return tensor(id).row_bytes / 4; }
   bool is_same(TensorId a, TensorId b) const { return tensor(a).rows == tensor(b).rows && tensor(a).row_bytes == tensor(b).row_bytes; }
   bool is_tokens(TensorId id) const { return tensor(id).rows == RowSpace::Tokens; }
+  static int64_t operand_bytes(ActKind kind, int64_t k, int64_t heads) { return heads * static_cast<int64_t>(act_row_bytes(kind, k)); }
   void check_layer(int64_t group, int64_t layer) const {
     must(group >= 0 && group < kMaxGroups && layer >= 0 && layer < kv_.num_layers, "a layer is not in the cache");
   }
@@ -62,12 +63,13 @@ class Checker {
     must(op.head_dim > 0 && width(op.q) % op.head_dim == 0, "whole_attention does not fit its heads");
   }
   void check_shapes(const PrepareOp& op) const {
-    must(tensor(op.x).rows == tensor(op.out).rows && tensor(op.out).row_bytes == static_cast<int64_t>(act_row_bytes(op.kind, width(op.x))),
-         "prepare does not fit");
+    must(op.heads > 0 && width(op.x) % op.heads == 0, "prepare does not fit its heads");
+    must(tensor(op.x).rows == tensor(op.out).rows && tensor(op.out).row_bytes == operand_bytes(op.kind, width(op.x) / op.heads, op.heads), "prepare does not fit");
   }
   void check_shapes(const LinearOp& op) const {
     must(tensor(op.act).rows == tensor(op.out).rows && width(op.out) == op.weight->n, "linear does not fit its weight");
-    must(tensor(op.act).row_bytes == static_cast<int64_t>(act_row_bytes(op.weight->act, op.weight->k)), "linear does not fit its operand");
+    must(op.heads == 1 || (op.heads > 0 && op.weight->n % (op.heads * kPanel) == 0), "linear: a head's channels must be a multiple of 16");
+    must(tensor(op.act).row_bytes == operand_bytes(op.weight->act, op.weight->k, op.heads), "linear does not fit its operand");
     must(op.bias == nullptr || static_cast<int64_t>(op.bias->size()) == op.weight->n, "linear does not fit its bias");
     must(op.residual == kNone || is_same(op.residual, op.out), "linear does not fit its residual");
   }
@@ -76,13 +78,16 @@ class Checker {
     must(op.head_dim > 0 && width(op.x) % op.head_dim == 0 && width(op.angles) <= op.head_dim, "rope does not fit its heads");
   }
   void check_shapes(const StoreKvOp& op) const {
-    must(is_tokens(op.k) && is_tokens(op.v) && width(op.k) == kv_.num_kv_heads * kv_.head_dim && width(op.v) == width(op.k), "store_kv does not fit");
+    must(is_tokens(op.k) && is_tokens(op.v) && width(op.k) == kv_.num_kv_heads * kv_.head_dim, "store_kv does not fit");
+    must(width(op.v) == (kv_.is_latent() ? kv_.rotary_dim : width(op.k)), "store_kv does not fit");
     check_layer(op.layer_group, op.layer);
   }
   void check_shapes(const AttentionOp& op) const {
     const int64_t vectors = kv_.num_kv_heads * kv_.head_dim;
     must(is_same(op.q, op.out) && is_tokens(op.q) && width(op.q) % vectors == 0, "attention does not fit the KV heads");
-    must(width(op.q) / vectors <= kMaxGroup && op.window > 0 && op.chunk > 0, "attention: at most 32 query heads a KV head, and a window and chunk of at least 1");
+    must(op.window > 0 && op.chunk > 0, "attention: a window and chunk of at least 1");
+    must((op.q_rotary != kNone) == kv_.is_latent(), "attention is latent where the KV memory is");
+    if (kv_.is_latent()) must(is_tokens(op.q_rotary) && width(op.q_rotary) == width(op.q) / vectors * kv_.rotary_dim, "attention does not fit its rotary part");
     check_layer(op.layer_group, op.layer);
   }
   void check_shapes(const GatedOp& op) const { must(is_same(op.gate, op.out) && is_same(op.up, op.out), "gated does not fit"); }
@@ -117,15 +122,15 @@ const char* verb_of(const Operation& operation) {
 
 struct Program::Step {
   struct Plan {
-    int64_t layer_group, group, window, chunk;
+    int64_t layer_group, heads, window, chunk;
     AttentionPlan plan;
   };
   const Batch& batch;
   std::vector<Plan> plans;
 
-  const AttentionPlan* plan_of(int64_t group, const AttentionOp& op) const {
+  const AttentionPlan* plan_of(int64_t heads, const AttentionOp& op) const {
     for (const Plan& p : plans) {
-      if (p.layer_group == op.layer_group && p.group == group && p.window == op.window && p.chunk == op.chunk) return &p.plan;
+      if (p.layer_group == op.layer_group && p.heads == heads && p.window == op.window && p.chunk == op.chunk) return &p.plan;
     }
     return nullptr;
   }
@@ -189,10 +194,10 @@ const float* Program::run(const Batch& batch) {
     }
     if (std::holds_alternative<WholeAttentionOp>(operation)) check_whole_rows(batch);
     if (const auto* op = std::get_if<AttentionOp>(&operation)) {
-      const int64_t group = width(op->q) / (kv_.num_kv_heads * kv_.head_dim);
-      if (step.plan_of(group, *op) == nullptr) {
-        AttentionPlan plan(batch, kv_, op->layer_group, group, op->window, op->chunk, device_->pool.size());
-        step.plans.push_back({op->layer_group, group, op->window, op->chunk, std::move(plan)});
+      const int64_t heads = heads_of(*op);
+      if (step.plan_of(heads, *op) == nullptr) {
+        AttentionPlan plan(batch, kv_, op->layer_group, heads, op->window, op->chunk, device_->pool.size());
+        step.plans.push_back({op->layer_group, heads, op->window, op->chunk, std::move(plan)});
       }
     }
   }
@@ -292,7 +297,11 @@ void Program::run_row_operation(const Step& step, const Operation& operation, in
   } else if (const auto* op = std::get_if<ActivateOp>(&operation)) {
     kernels.activate(op->activation, floats(op->x, begin), rows * width(op->x), floats(op->out, begin));
   } else if (const auto* op = std::get_if<PrepareOp>(&operation)) {
-    kernels.prepare_act(op->kind, floats(op->x, begin), width(op->x), rows, width(op->x), at(op->out, begin));
+    const int64_t k = width(op->x) / op->heads, count = step.count(tensors_[static_cast<size_t>(op->out)].rows);
+    for (int64_t h = 0; h < op->heads; ++h) {
+      uint8_t* to = at(op->out, 0) + (h * count + begin) * static_cast<int64_t>(act_row_bytes(op->kind, k));
+      kernels.prepare_act(op->kind, floats(op->x, begin) + h * k, width(op->x), rows, k, to);
+    }
   } else if (const auto* op = std::get_if<RopeOp>(&operation)) {
     const int64_t dim = width(op->angles);
     kernels.rope(floats(op->x, begin), width(op->x), rows, width(op->x) / op->head_dim, op->head_dim, dim, op->interleaved, floats(op->angles, begin),
@@ -318,9 +327,12 @@ void Program::run_products(const Step& step, const Region& region, int64_t begin
   for (size_t i = region.begin; i < region.end; ++i) {
     const auto& op = std::get<LinearOp>(operations_[i]);
     const int64_t from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, op.weight->panels());
-    if (from < to) {
-      device_->kernels.linear(*op.weight, at(op.act, 0), step.count(region.rows), op.bias == nullptr ? nullptr : op.bias->data(),
-                              op.residual == kNone ? nullptr : floats(op.residual), floats(op.out), width(op.out), from, to);
+    const int64_t rows = step.count(region.rows), panels = op.weight->panels() / op.heads;
+    for (int64_t p = from, last; p < to; p = last) {  // head by head
+      last = std::min(to, (p / panels + 1) * panels);
+      const uint8_t* act = at(op.act, 0) + p / panels * rows * static_cast<int64_t>(act_row_bytes(op.weight->act, op.weight->k));
+      device_->kernels.linear(*op.weight, act, rows, op.bias == nullptr ? nullptr : op.bias->data(),
+                              op.residual == kNone ? nullptr : floats(op.residual), floats(op.out), width(op.out), p, last);
     }
     base += op.weight->panels();
   }
@@ -328,13 +340,13 @@ void Program::run_products(const Step& step, const Region& region, int64_t begin
 
 const AttentionPlan& Program::plan_of(const Step& step, const Region& region) const {
   const auto& op = std::get<AttentionOp>(operations_[region.begin]);
-  return *step.plan_of(width(op.q) / (kv_.num_kv_heads * kv_.head_dim), op);
+  return *step.plan_of(heads_of(op), op);
 }
 
 void Program::run_attention(const Step& step, const Region& region, Stages& stages, int thread) const {
   const auto& op = std::get<AttentionOp>(operations_[region.begin]);
   const AttentionPlan& plan = plan_of(step, region);
-  const AttentionPlan::Layer layer{op.layer, floats(op.q), floats(op.out), op.scale};
+  const AttentionPlan::Layer layer{op.layer, floats(op.q), op.q_rotary == kNone ? nullptr : floats(op.q_rotary), floats(op.out), op.scale};
   uint8_t* scratch = arena_ + scratch_offset_ + thread * scratch_bytes_;
   auto* states = reinterpret_cast<float*>(arena_ + states_offset_);
   stages.work.work([&](int64_t piece) { plan.work(device_->kernels, kv_, layer, piece, scratch, states); });

@@ -59,7 +59,7 @@ std::vector<TensorId> inputs_of(const Operation& operation) {
                           [](const LinearOp& op) { return op.residual == kNone ? std::vector{op.act} : std::vector{op.act, op.residual}; },
                           [](const RopeOp& op) { return std::vector{op.x, op.angles}; },                //
                           [](const StoreKvOp& op) { return std::vector{op.k, op.v}; },                  //
-                          [](const AttentionOp& op) { return std::vector{op.q}; },                      //
+                          [](const AttentionOp& op) { return op.q_rotary == kNone ? std::vector{op.q} : std::vector{op.q, op.q_rotary}; },
                           [](const WholeAttentionOp& op) { return std::vector{op.q, op.k, op.v}; },     //
                           [](const LayerNormOp& op) { return std::vector{op.x}; },                      //
                           [](const ActivateOp& op) { return std::vector{op.x}; },                       //

@@ -157,7 +157,7 @@ class Request {
       device.pool.run([&](int thread) {
         uint8_t* own = scratch.data() + thread * kAttentionScratchBytes;
         for (size_t i = 0; i < work.size(); ++i) {
-          const AttentionPlan::Layer layer{static_cast<int64_t>(i), q_.data(), out_.data(), 0.125f};
+          const AttentionPlan::Layer layer{static_cast<int64_t>(i), q_.data(), nullptr, out_.data(), 0.125f};
           work[i].work([&](int64_t piece) { plan.work(device.kernels, kv(), layer, piece, own, states.data()); });
           fold[i].work([&](int64_t piece) { plan.fold(device.kernels, kv(), layer, piece, own, states.data()); });
         }

@@ -115,7 +115,7 @@ class AttentionCase {
     batch.slot_mapping = slots_.data() + start;
     check_batch(batch, memory_.cache());
     std::vector<float> out(static_cast<size_t>(count * width), std::numeric_limits<float>::quiet_NaN());
-    eager::attention(device, memory_.cache(), 0, batch, c_.group, q_.data() + start * width, 0.2f, c_.window, INT64_MAX, out.data());
+    eager::attention(device, memory_.cache(), 0, batch, c_.group, q_.data() + start * width, nullptr, 0.2f, c_.window, INT64_MAX, out.data());
     return out;
   }
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from octavo.errors import ModelError
+from octavo.errors import ConfigError, ModelError
 from octavo.units import cdiv
 
 
@@ -143,6 +143,9 @@ KV_DTYPES = {"f16": (2, 0), "bf16": (2, 0), "f32": (4, 0), "fp8_e4m3": (1, 0), "
 class KVSpec:
     """KV memory of one model: one K and one V vector of `head_dim` per layer, KV head and position.
 
+    Latent attention (`rotary_dim` > 0) keeps one vector per layer and position, whatever the number of heads: all its `key_dim`
+    numbers are K, the first `head_dim` are V.
+
     `num_layers` counts the layers that a block holds. Of a model with `groups` that is the largest group's number, and a run of
     `block_size` positions takes one block for each group; without, all layers see everything and are in one block.
     """
@@ -153,6 +156,22 @@ class KVSpec:
     dtype: str = "f16"  # of KV_DTYPES
     block_size: int = 16  # positions per block
     groups: tuple[LayerGroup, ...] = ()
+    rotary_dim: int = 0
+
+    def __post_init__(self) -> None:
+        if self.is_latent and KV_DTYPES[self.dtype][1]:
+            raise ConfigError(
+                f"kv_cache_dtype is {self.dtype}, one scale for a whole vector: too coarse for latent attention (MLA), whose vector holds "
+                "a latent and a rotary key. Take auto, f16, bf16, f32 or fp8"
+            )
+
+    @property
+    def is_latent(self) -> bool:
+        return self.rotary_dim > 0
+
+    @property
+    def key_dim(self) -> int:
+        return self.head_dim + self.rotary_dim
 
     @property
     def spans(self) -> tuple[AttentionSpan, ...]:
@@ -178,14 +197,14 @@ class KVSpec:
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of one K or V vector, its scale included."""
+        """Bytes of one K or V vector, or of one latent with its rotary key, scale included."""
         value_bytes, scale_bytes = KV_DTYPES[self.dtype]
-        return self.head_dim * value_bytes + scale_bytes
+        return self.key_dim * value_bytes + scale_bytes
 
     @property
     def bytes_per_token(self) -> int:
         """Bytes that one position takes in one block."""
-        return self.num_layers * self.num_kv_heads * 2 * self.vector_bytes
+        return self.num_layers * self.num_kv_heads * (1 if self.is_latent else 2) * self.vector_bytes
 
     @property
     def bytes_per_block(self) -> int:
@@ -193,10 +212,40 @@ class KVSpec:
 
 
 @dataclass(frozen=True)
-class ModelSpec:
-    """The numbers of a decoder-only language model (Llama family). Wiring lives in models/, numbers here."""
+class LatentSpec:
+    """Latent attention (MLA): K and V of all heads are made of one latent of `kv_lora_rank` numbers a token.
 
-    family: str  # llama | mistral | qwen2 | qwen3
+    A head's query and key have `qk_nope_head_dim` numbers without a position and `qk_rope_head_dim` that are turned by it; the
+    rotary key is one for all heads. `q_lora_rank`: of the query's own latent, None where there is none. `score_factor`: on the
+    scores beside 1 / sqrt(head_dim), where YaRN has stretched the positions.
+    Source: DeepSeek-V2 (2024), section 2.1.
+    """
+
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    q_lora_rank: int | None = None
+    score_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        limits = {"kv_lora_rank": 512, "qk_nope_head_dim": 4096, "qk_rope_head_dim": 128, "v_head_dim": 4096, "q_lora_rank": 1 << 20}
+        for name, most in limits.items():
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                raise ModelError(f"model config: {name} is {value:,}; it must lie in 1..{most:,}")
+        if self.kv_lora_rank % 16 or self.v_head_dim % 16:  # a head's channels fill whole panels of weights
+            raise ModelError(f"model config: kv_lora_rank {self.kv_lora_rank} and v_head_dim {self.v_head_dim} must be multiples of 16")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The numbers of a decoder-only language model. Wiring lives in models/, numbers here.
+
+    With `latent` attention, head_dim is that of queries and keys, and num_kv_heads is 1.
+    """
+
+    family: str  # llama | mistral | qwen2 | qwen3 | deepseek_v2 | deepseek_v3
     num_layers: int
     hidden_size: int
     intermediate_size: int
@@ -215,6 +264,7 @@ class ModelSpec:
     sliding_window: int | None = None  # of every layer, where layer_spans does not say otherwise
     activation: str = "silu"
     layer_spans: tuple[AttentionSpan, ...] = ()  # what each layer sees, when they differ
+    latent: LatentSpec | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -246,6 +296,8 @@ class ModelSpec:
         return AttentionSpan("sliding", self.sliding_window) if self.sliding_window is not None else FULL_ATTENTION
 
     def kv_spec(self, dtype: str = "f16", block_size: int = 16) -> KVSpec:
+        if self.latent is not None:
+            return KVSpec(self.num_layers, 1, self.latent.kv_lora_rank, dtype, block_size, rotary_dim=self.latent.qk_rope_head_dim)
         spans = [self.span(layer) for layer in range(self.num_layers)]
         if set(spans) == {FULL_ATTENTION}:
             return KVSpec(self.num_layers, self.num_kv_heads, self.head_dim, dtype, block_size)

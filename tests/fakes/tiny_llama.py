@@ -32,15 +32,7 @@ def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35, window
         }
         if window is not None:
             shapes |= {f"{prefix}self_attn.{name}_proj.bias": (width,) for name, width in (("q", HIDDEN), ("k", kv_width), ("v", kv_width))}
-    header, blobs, offset = {}, [], 0
-    for name, shape in shapes.items():
-        values = np.ones(shape, np.float32) if len(shape) == 1 else random.normal(0, scale, shape).astype(np.float32)
-        blobs.append(values.tobytes())
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + len(blobs[-1])]}
-        offset += len(blobs[-1])
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+    write_weights(folder, shapes, random, scale)
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -66,3 +58,16 @@ def write_tiny_llama(folder: Path, *, seed: int = 0, scale: float = 0.35, window
         }
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def write_weights(folder: Path, shapes: dict[str, tuple[int, ...]], random: np.random.Generator, scale: float) -> None:
+    """Write model.safetensors (float32): vectors of ones, normal matrices."""
+    header, blobs, offset = {}, [], 0
+    for name, shape in shapes.items():
+        values = np.ones(shape, np.float32) if len(shape) == 1 else random.normal(0, scale, shape).astype(np.float32)
+        blobs.append(values.tobytes())
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + len(blobs[-1])]}
+        offset += len(blobs[-1])
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))

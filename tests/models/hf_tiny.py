@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import tiny
 import torch
 from transformers import (
+    DeepseekV2Config,
+    DeepseekV2ForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -23,6 +28,8 @@ CLASSES = {
     "mistral": (MistralConfig, MistralForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "deepseek_v2": (DeepseekV2Config, DeepseekV2ForCausalLM),
+    "deepseek_v3": (DeepseekV3Config, DeepseekV3ForCausalLM),
 }
 
 
@@ -37,7 +44,9 @@ def rope_parameters(spec: ModelSpec) -> dict[str, object]:
             extra = {"low_freq_factor": rope.low_freq_factor, "high_freq_factor": rope.high_freq_factor}
         case "yarn":
             extra = {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
-            if rope.attention_factor is not None:
+            if spec.latent is not None:
+                extra |= tiny.MSCALES
+            elif rope.attention_factor is not None:
                 extra["attention_factor"] = rope.attention_factor
     if rope.original_max_position:
         extra["original_max_position_embeddings"] = rope.original_max_position
@@ -48,7 +57,11 @@ def rope_parameters(spec: ModelSpec) -> dict[str, object]:
 def logits(spec: ModelSpec, tensors: dict[str, RawTensor], token_ids: list[int]) -> np.ndarray:
     """Return transformers' float32 logits at every position: [T, V]."""
     config_class, model_class = CLASSES[spec.family]
-    special = {"attention_bias": spec.qkv_bias, "mlp_bias": spec.mlp_bias} if spec.family == "llama" else {}
+    if spec.latent is None:
+        special = {"num_key_value_heads": spec.num_kv_heads, "head_dim": spec.head_dim}
+    else:
+        special = tiny.latent_settings(spec)
+    special |= {"attention_bias": spec.qkv_bias, "mlp_bias": spec.mlp_bias} if spec.family == "llama" else {}
     if spec.family in ("mistral", "qwen2"):
         special["sliding_window"] = spec.sliding_window
     if spec.layer_spans:
@@ -63,8 +76,6 @@ def logits(spec: ModelSpec, tensors: dict[str, RawTensor], token_ids: list[int])
         intermediate_size=spec.intermediate_size,
         num_hidden_layers=spec.num_layers,
         num_attention_heads=spec.num_heads,
-        num_key_value_heads=spec.num_kv_heads,
-        head_dim=spec.head_dim,
         max_position_embeddings=spec.max_position,
         rms_norm_eps=spec.norm_eps,
         tie_word_embeddings=spec.tie_embeddings,

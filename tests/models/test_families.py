@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from octavo.backends.reference.backend import ReferenceBackend
+from octavo.backends.registry import open_backend
 from octavo.errors import ModelError
 from octavo.models.registry import bind
 from octavo.specs import RopeSpec
@@ -16,8 +17,8 @@ from octavo.worker.scoring import Scorer
 GOLDEN = np.load(tiny.GOLDEN)
 
 
-def logits_of(spec, tensors):
-    backend = ReferenceBackend()
+def logits_of(spec, tensors, backend=None):
+    backend = backend or ReferenceBackend()
     model = bind(spec, tensors, backend)
     return Scorer(LoadedModel(backend, model, spec, model.weight_bytes), spec.kv_spec("f32"), tiny.NUM_TOKENS).logits(tiny.token_ids())
 
@@ -68,3 +69,15 @@ def test_tied_embeddings_are_held_once():
 def test_an_unknown_family_is_refused_with_the_known_ones():
     with pytest.raises(ModelError, match=r"'mamba'.*llama, mistral, qwen2, qwen3"):
         bind(tiny.spec("mamba"), {}, ReferenceBackend())
+
+
+@pytest.mark.parametrize("name", [name for name in tiny.CASES if name.startswith("deepseek")])
+def test_latent_attention_on_native_equals_transformers_too(name):
+    pytest.importorskip("octavo.backends.native._native", reason="the native library is not built")
+    spec = tiny.CASES[name]
+    assert_close(logits_of(spec, tiny.tensors(spec), open_backend("native", threads=1)), GOLDEN[name])
+
+
+def test_latents_are_kept_once_for_all_heads():
+    latent = tiny.CASES["deepseek-v3"].kv_spec("bf16")
+    assert latent.bytes_per_token == 2 * (32 + 6) * 2  # two layers, bf16

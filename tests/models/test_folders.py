@@ -13,6 +13,14 @@ from octavo.worker.runner import load_model
 from octavo.worker.scoring import Scorer
 
 GOLDEN = np.load(tiny.GOLDEN)
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+}
 
 
 def write_safetensors(path, tensors) -> None:
@@ -33,7 +41,9 @@ def config_of(spec, rope_field: str) -> dict:
         scaling |= {"low_freq_factor": rope.low_freq_factor, "high_freq_factor": rope.high_freq_factor}
     if rope.kind == "yarn":
         scaling |= {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
-        if rope.attention_factor is not None:
+        if spec.latent is not None:
+            scaling |= tiny.MSCALES
+        elif rope.attention_factor is not None:
             scaling["attention_factor"] = rope.attention_factor
     if rope.original_max_position:
         scaling["original_max_position_embeddings"] = rope.original_max_position
@@ -43,7 +53,7 @@ def config_of(spec, rope_field: str) -> dict:
         rope_entries = {"rope_theta": rope.theta, "rope_scaling": scaling or None}
     biases = {"attention_bias": spec.qkv_bias, "mlp_bias": spec.mlp_bias} if spec.family == "llama" else {}
     return {
-        "architectures": [{"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}[spec.family] + "ForCausalLM"],
+        "architectures": [ARCHITECTURES[spec.family]],
         "model_type": spec.family,
         "vocab_size": spec.vocab_size,
         "hidden_size": spec.hidden_size,
@@ -60,6 +70,7 @@ def config_of(spec, rope_field: str) -> dict:
         **windows_of(spec),
         **rope_entries,
         **biases,
+        **(tiny.latent_settings(spec) if spec.latent is not None else {}),
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.loaders.tensor_names import expected_shapes
-from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, ModelSpec, RawTensor, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, LatentSpec, ModelSpec, RawTensor, RopeSpec
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tiny_logits.npz"
 RELATIVE_BOUND = 1e-4  # of the largest logit: both sides are float32
@@ -34,6 +34,14 @@ def spec(family: str = "llama", rope: RopeSpec | None = None, **fields: object) 
     return ModelSpec(family=family, rope=rope or RopeSpec(dim=8), **{**defaults, **fields})
 
 
+def latent(family: str, rope: RopeSpec, q_lora_rank: int | None = None, score_factor: float = 1.0, **fields: object) -> ModelSpec:
+    shapes = LatentSpec(32, 10, 6, 16, q_lora_rank, score_factor)
+    return spec(family, rope, latent=shapes, num_kv_heads=1, head_dim=16, **fields)
+
+
+MSCALES = {"mscale": 1.0, "mscale_all_dim": 0.7}
+_MSCALE_ALL_DIM = 0.1 * 0.7 * np.log(4.0) + 1  # YaRN's at a factor of 4
+
 CASES: dict[str, ModelSpec] = {
     "llama": spec(),
     "llama-tied": spec(tie_embeddings=True, num_kv_heads=4),
@@ -51,7 +59,39 @@ CASES: dict[str, ModelSpec] = {
         "qwen3", qk_norm=True, num_layers=3, layer_spans=(AttentionSpan("sliding", 5), FULL_ATTENTION, AttentionSpan("sliding", 5))
     ),
     "qwen3": spec("qwen3", qk_norm=True, head_dim=16, rope=RopeSpec(dim=16, theta=1e6)),
+    "deepseek-v2": latent("deepseek_v2", RopeSpec(dim=6, interleaved=True)),
+    "deepseek-v2-lora": latent("deepseek_v2", RopeSpec(dim=6, interleaved=True), 24, qkv_bias=True, o_bias=True, tie_embeddings=True),
+    "deepseek-v3": latent("deepseek_v3", RopeSpec(dim=6, theta=100.0, interleaved=True), 24),
+    "deepseek-v3-halves": latent("deepseek_v3", RopeSpec(dim=6), 24, qkv_bias=True, o_bias=True),
+    "deepseek-v3-yarn": latent(
+        "deepseek_v3",
+        RopeSpec(
+            dim=6,
+            theta=100.0,
+            interleaved=True,
+            kind="yarn",
+            factor=4.0,
+            original_max_position=16,
+            beta_fast=4.0,
+            attention_factor=(0.1 * np.log(4.0) + 1) / _MSCALE_ALL_DIM,
+        ),
+        24,
+        _MSCALE_ALL_DIM**2,
+    ),
 }
+
+
+def latent_settings(spec: ModelSpec) -> dict[str, object]:
+    """Return what config.json says of latent attention."""
+    names = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    interleave = {"rope_interleave": spec.rope.interleaved} if spec.family == "deepseek_v3" else {}
+    return {
+        **{name: getattr(spec.latent, name) for name in names},
+        **interleave,
+        "attention_bias": spec.qkv_bias,
+        "first_k_dense_replace": spec.num_layers,
+        "num_key_value_heads": spec.num_heads,
+    }
 
 
 def token_ids() -> list[int]:

@@ -70,7 +70,7 @@ def test_a_bad_batch_is_refused_by_the_program_and_by_attention(device, forward,
         kv = _native.KVMemory(kv_shape(SPEC, 8))
         q = np.zeros((22, 32), np.float32)
         with pytest.raises(ValueError):
-            device.attention(kv, 0, q, 1.0, None, None, *arrays_of(batch), np.empty_like(q))
+            device.attention(kv, 0, q, None, 1.0, None, None, *arrays_of(batch), np.empty_like(q))
 
 
 def test_the_good_batch_is_taken(forward):
@@ -143,7 +143,7 @@ def test_shapes_that_do_not_fit_are_refused(device, backend):
 )
 def test_kv_memory_of_a_bad_shape_is_refused(spec):
     with pytest.raises(ValueError):
-        _native.KVMemory(_native.KVShape(spec.dtype, spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.block_size, 8))
+        _native.KVMemory(kv_shape(spec, 8))
 
 
 def test_kv_memory_costs_nothing_until_it_is_written(backend):

@@ -3,11 +3,13 @@
 The real engine on a tiny random model. Alone means: one request at a time, whole prompts in one step, no prefix cache.
 """
 
+import gc
 import random
 from dataclasses import dataclass
 
 import pytest
 from tests.fakes.history_worker import make_request
+from tests.fakes.tiny_deepseek import write_tiny_deepseek
 from tests.fakes.tiny_llama import MAX_POSITION, VOCAB, write_tiny_llama
 
 from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
@@ -26,6 +28,7 @@ class Regime:
     together: bool = True
     resumed: bool = False
     async_scheduling: bool = True
+    kv_offload_dir: str | None = None
 
 
 ALONE = Regime(together=False, async_scheduling=False)
@@ -54,6 +57,11 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def hybrid(tmp_path_factory):
     return str(write_tiny_llama(tmp_path_factory.mktemp("hybrid"), window=WINDOW))
+
+
+@pytest.fixture(scope="module")
+def latent(tmp_path_factory):
+    return str(write_tiny_deepseek(tmp_path_factory.mktemp("latent")))
 
 
 @pytest.fixture(params=["reference", "native"])
@@ -90,7 +98,11 @@ def serve(model, backend, regime, requests, known=None):
     core, _ = start_engine(
         EngineConfig(
             model=ModelConfig(model=model),
-            cache=CacheConfig(num_gpu_blocks_override=regime.num_blocks, enable_prefix_caching=regime.prefix_caching),
+            cache=CacheConfig(
+                num_gpu_blocks_override=regime.num_blocks,
+                enable_prefix_caching=regime.prefix_caching,
+                kv_offload_dir=regime.kv_offload_dir,
+            ),
             scheduler=SchedulerConfig(
                 max_num_seqs=regime.max_num_seqs,
                 max_num_batched_tokens=regime.max_num_batched_tokens,
@@ -118,6 +130,10 @@ def serve(model, backend, regime, requests, known=None):
             if outputs.stats:
                 preemptions += outputs.stats.num_preemptions
                 hits += outputs.stats.prefix_cache_hits
+    if regime.kv_offload_dir is not None:
+        core._scheduler.kv._tier.flush()
+        del core
+        gc.collect()  # the directory serves one engine at a time
     return answers, preemptions, hits
 
 
@@ -149,6 +165,31 @@ def test_the_same_holds_where_layers_see_different_positions(hybrid, backend, na
     assert crowd == alone
     assert (preemptions > 0) == name.startswith("preempted"), "the regime is not what it says"
     assert (hits > 0) == regime.prefix_caching
+
+
+LATENT_REGIMES = ("batched", "chunked", "prefix hits", "preempted with prefix hits in small chunks", "eager")
+
+
+@pytest.mark.parametrize("name", LATENT_REGIMES)
+def test_the_same_holds_for_latent_attention(latent, backend, name):
+    regime = REGIMES[name]
+    requests = list(workload(seed=11))
+    alone, _, _ = serve(latent, backend, ALONE, requests)
+    crowd, preemptions, hits = serve(latent, backend, regime, requests, known=alone)
+    assert crowd == alone
+    assert (preemptions > 0) == name.startswith("preempted"), "the regime is not what it says"
+    assert (hits > 0) == regime.prefix_caching
+
+
+def test_latents_on_disk_serve_the_next_engine(latent, tmp_path):
+    pytest.importorskip("octavo.backends.native._native", reason="the native library is not built")
+    requests = list(workload(seed=11))
+    regime = Regime(max_num_seqs=2, prefix_caching=True, kv_offload_dir=str(tmp_path / "tier"))
+    alone, _, _ = serve(latent, "native", ALONE, requests)
+    first, _, first_hits = serve(latent, "native", regime, requests)
+    second, _, second_hits = serve(latent, "native", regime, requests)
+    assert first == second == alone
+    assert second_hits > first_hits, "nothing came back from the disk"
 
 
 @pytest.mark.slow

@@ -15,22 +15,23 @@ constexpr int64_t kSplitBytes = int64_t{8} << 20;
 
 class AttentionPlan {
  public:
-  // layer_group: whose blocks are read; group: query heads a KV head; window, chunk: see AttentionRows.
-  AttentionPlan(const Batch& batch, const KvCache& kv, int64_t layer_group, int64_t group, int64_t window, int64_t chunk, int threads);
+  // layer_group: whose blocks are read; heads: query heads a KV head; window, chunk: see AttentionRows.
+  AttentionPlan(const Batch& batch, const KvCache& kv, int64_t layer_group, int64_t heads, int64_t window, int64_t chunk, int threads);
 
   struct Layer {
     int64_t layer;
-    const float* q;
-    float* out;  // both [num_tokens, heads * head_dim]
+    const float* q;         // [num_tokens, heads * head_dim]
+    const float* q_rotary;  // [num_tokens, heads * rotary_dim], or null where attention is not latent
+    float* out;             // as q
     float scale;
   };
 
   // Does one of the pieces. scratch: kAttentionScratchBytes of this thread; states: kSplitBytes, shared.
-  int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()) * kv_heads_; }
+  int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()) * head_groups_; }
   void work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, float* states) const;
 
   // Once all pieces are done: puts one of the contexts that were split together.
-  int64_t num_folds() const { return static_cast<int64_t>(split_.size()) * kv_heads_; }
+  int64_t num_folds() const { return static_cast<int64_t>(split_.size()) * head_groups_; }
   bool is_split() const { return !split_.empty(); }
   void fold(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, const float* states) const;
 
@@ -48,10 +49,12 @@ class AttentionPlan {
   };
   static constexpr int64_t kWhole = -1;
 
-  AttentionRows rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t kv_head) const;
+  AttentionRows rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t head_group) const;
   int64_t states_offset(const KvCache& kv, const Group& group, const AttentionRows& rows) const;
 
-  int64_t group_size_, window_, chunk_, kv_heads_;
+  int64_t group_size_;   // query heads that are taken together, of one KV head
+  int64_t head_groups_;  // of all KV heads
+  int64_t window_, chunk_;
   std::vector<Group> groups_;
   std::vector<Piece> pieces_;
   std::vector<size_t> split_;

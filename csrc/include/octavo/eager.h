@@ -17,13 +17,15 @@ void activate(Device& device, Activation activation, const float* x, int64_t cou
 void whole_attention(Device& device, const Batch& batch, int64_t heads, int64_t head_dim, const float* q, const float* k, const float* v, float scale,
                      float* out);
 void rms_norm(Device& device, const float* x, int64_t rows, int64_t groups, int64_t width, const float* weight, float eps, float* out);
-// bias may be null.
-void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, const float* bias, float* out);
+// bias may be null. Several heads: head h of x [rows, heads * weight.k] meets channels [h, h + 1) * weight.n / heads, whole panels.
+void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, int64_t heads, const float* bias, float* out);
 void rope(Device& device, const Rotary& rotary, const float* x, const int32_t* positions, int64_t rows, int64_t heads, int64_t head_dim, float* out);
+// Of latent attention, k is the latent and v the rotary part.
 void store_kv(Device& device, const KvCache& kv, int64_t layer, const float* k, const float* v, int64_t rows, const int64_t* slots);
-// q, out [batch.num_tokens, kv.num_kv_heads * group * kv.head_dim]; the blocks are those of the batch's first layer group.
-void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t group, const float* q, float scale, int64_t window,
-               int64_t chunk, float* out);
+// q, out [batch.num_tokens, kv.num_kv_heads * heads * kv.head_dim]; q_rotary [.., heads * kv.rotary_dim], or null where attention is
+// not latent. The blocks are those of the batch's first layer group.
+void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t heads, const float* q, const float* q_rotary, float scale,
+               int64_t window, int64_t chunk, float* out);
 void gated(Device& device, Activation activation, const float* gate, const float* up, int64_t rows, int64_t width, float* out);
 void add(Device& device, const float* x, const float* y, int64_t count, float* out);
 

@@ -19,15 +19,19 @@ constexpr int64_t kSegment = 256;
 // Query vectors (rows x query heads of one KV head) that one attention call takes at most. Each K and V that is read is widened
 // once for all of them.
 constexpr int64_t kMaxVectors = 96;
-constexpr int64_t kMaxGroup = 32;  // query heads a KV head
 constexpr int64_t kMaxHeadDim = 512;
+constexpr int64_t kMaxRotaryDim = 128;  // of latent attention
+constexpr int64_t kMaxKeyDim = kMaxHeadDim + kMaxRotaryDim;
 
-// Consecutive query rows of one request and the query heads of one KV head.
+// Consecutive query rows of one request and consecutive query heads that read one KV head.
 struct AttentionRows {
   int64_t layer, kv_head;
-  const float* q;  // row 0 of [rows, heads * head_dim], ldq floats apart
+  const float* q;         // row 0 of [rows, heads * head_dim], ldq floats apart
   int64_t ldq;
-  int64_t group;  // query heads a KV head, at most kMaxGroup; rows * group <= kMaxVectors
+  const float* q_rotary;  // of latent attention: row 0 of [rows, heads * rotary_dim], ldq_rotary floats apart
+  int64_t ldq_rotary;
+  int64_t head;   // the first query head
+  int64_t group;  // query heads; rows * group <= kMaxVectors
   int64_t rows;
   int64_t start;  // position of row 0
   const int32_t* block_table;
@@ -65,9 +69,10 @@ constexpr int64_t kWholeQueries = 8;
 }
 
 // Positions that are widened to float32 at once, and scratch of one attention call: queries, two sets of states, scores, those
-// positions.
+// positions by dimension (K) and by position (V).
 constexpr int64_t kKvPanel = 64;
-constexpr int64_t kAttentionScratchBytes = (kMaxVectors * (3 * (16 + kMaxHeadDim) + kSegment) + kKvPanel * kMaxHeadDim + 16) * 4;
+constexpr int64_t kAttentionScratchBytes =
+    (kMaxVectors * (kMaxKeyDim + 2 * (16 + kMaxHeadDim) + kSegment) + kKvPanel * (kMaxKeyDim + kMaxHeadDim) + 16) * 4;
 
 constexpr int64_t kSamplingChunk = 64;
 
@@ -102,7 +107,8 @@ struct KernelTable {
                const float* sin, int64_t ldt, float* out, int64_t ldo);
 
   // --- attention.inc ----------------------------------------------------------------------------------------------
-  // Writes rows of k and v [rows, kv_heads * head_dim] to their slots. See kv_cache.h for the layout.
+  // Writes rows of k and v [rows, kv_heads * head_dim] to their slots; of latent attention: the latent [rows, head_dim] and the
+  // rotary part [rows, rotary_dim]. See kv_cache.h for the layout.
   void (*store_kv)(const KvCache& kv, int64_t layer, const float* k, int64_t ldk, const float* v, int64_t ldv, int64_t rows,
                    const int64_t* slots);
   // out: row 0 of [rows, heads * head_dim].

@@ -6,6 +6,9 @@
 // [8 pairs of positions][head_dim][2]. All others: K [head_dim][16], V [16][head_dim]; int8 is followed by the float32 scales of the
 // 16 positions: a value is its scale times -127..127. fp8_e4m3 has no scale: values beyond 448 become 448.
 //
+// Latent attention (rotary_dim > 0) keeps one vector a position, of head_dim + rotary_dim numbers: all of it is K, its first
+// head_dim numbers are V as well. Its tiles are those of K; there are none of V.
+//
 // Stale slots: a freed block keeps its old numbers. Attention lets no value of a position past a row's end (or before its
 // window) into the row: scores there are replaced by -inf, and V there is masked or not read. 64 bytes of slack end the
 // memory, since a kernel may load a whole line at V's last dimensions.
@@ -23,20 +26,24 @@ constexpr int64_t kTile = 16;
 struct KvCache {
   KvType type = KvType::F16;
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, block_size = 16, num_blocks = 0;
+  int64_t rotary_dim = 0;   // of latent attention, else 0
   uint8_t* data = nullptr;  // owned by KvMemory; zero pages, backed on first touch
 
+  [[gnu::always_inline]] bool is_latent() const { return rotary_dim > 0; }
+  [[gnu::always_inline]] int64_t key_dim() const { return head_dim + rotary_dim; }
   [[gnu::always_inline]] int64_t value_bytes() const { return type == KvType::F32 ? 4 : type == KvType::F16 || type == KvType::BF16 ? 2 : 1; }
   [[gnu::always_inline]] int64_t scale_bytes() const { return type == KvType::Int8 ? 4 : 0; }  // of a vector of K or V
-  [[gnu::always_inline]] int64_t tile_bytes() const { return kTile * (head_dim * value_bytes() + scale_bytes()); }
+  [[gnu::always_inline]] int64_t tile_bytes() const { return kTile * (key_dim() * value_bytes() + scale_bytes()); }
   [[gnu::always_inline]] int64_t tiles() const { return block_size / kTile; }
   [[gnu::always_inline]] int64_t layer_bytes() const { return num_blocks * num_kv_heads * tiles() * tile_bytes(); }  // of K; V the same
-  [[gnu::always_inline]] int64_t total_bytes() const { return 2 * num_layers * layer_bytes(); }
+  [[gnu::always_inline]] int64_t v_offset() const { return is_latent() ? 0 : layer_bytes(); }  // from a tile of K to that of V
+  [[gnu::always_inline]] int64_t total_bytes() const { return num_layers * (layer_bytes() + v_offset()); }
 
   [[gnu::always_inline]] uint8_t* k_tile(int64_t layer, int64_t block, int64_t kv_head, int64_t tile) const {
-    return data + 2 * layer * layer_bytes() + ((block * num_kv_heads + kv_head) * tiles() + tile) * tile_bytes();
+    return data + layer * (layer_bytes() + v_offset()) + ((block * num_kv_heads + kv_head) * tiles() + tile) * tile_bytes();
   }
   [[gnu::always_inline]] uint8_t* v_tile(int64_t layer, int64_t block, int64_t kv_head, int64_t tile) const {
-    return k_tile(layer, block, kv_head, tile) + layer_bytes();
+    return k_tile(layer, block, kv_head, tile) + v_offset();
   }
 };
 
@@ -51,7 +58,7 @@ class KvMemory {
 
   const KvCache& cache() const { return cache_; }
 
-  // The bytes of one block in all layers: per layer its K, then its V. Throws std::invalid_argument for an id out of range.
+  // The bytes of one block in all layers: per layer its K, then its V, if it has its own. Throws std::invalid_argument for an id out of range.
   int64_t block_bytes() const { return cache_.total_bytes() / cache_.num_blocks; }
   void read_block(int64_t block, uint8_t* to) const;
   void write_block(int64_t block, const uint8_t* from);

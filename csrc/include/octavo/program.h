@@ -65,15 +65,17 @@ struct ActivateOp {
   TensorId out, x;
   Activation activation;
 };
-struct PrepareOp {  // x as operand of products
+struct PrepareOp {  // x as operand of products; several heads: those of head 0 of all rows, then those of head 1, ...
   TensorId out, x;
   ActKind kind;
+  int64_t heads;
 };
 struct LinearOp {
   TensorId out, act;  // act: of PrepareOp
   std::shared_ptr<const PackedMatrix> weight;
   Vector bias;        // or null
   TensorId residual;  // or kNone
+  int64_t heads;      // head h of the operand meets channels [h, h + 1) * n / heads, whole panels
 };
 struct RopeOp {
   TensorId out, x, angles;
@@ -81,11 +83,11 @@ struct RopeOp {
   bool interleaved;
 };
 struct StoreKvOp {
-  TensorId k, v;
+  TensorId k, v;               // of latent attention: the latent and the rotary part
   int64_t layer_group, layer;  // layer: of the cache, which holds the layers of one group after another
 };
 struct AttentionOp {
-  TensorId out, q;
+  TensorId out, q, q_rotary;  // q_rotary: kNone where attention is not latent
   int64_t layer_group, layer;
   float scale;
   int64_t window, chunk;
@@ -164,6 +166,7 @@ class Program {
   uint8_t* at(TensorId id, int64_t row) const;
   float* floats(TensorId id, int64_t row = 0) const { return reinterpret_cast<float*>(at(id, row)); }
   int64_t width(TensorId id) const { return tensors_[static_cast<size_t>(id)].row_bytes / 4; }
+  int64_t heads_of(const AttentionOp& op) const { return width(op.q) / (kv_.num_kv_heads * kv_.head_dim); }  // a KV head
 
   std::string name_of(const Region& region) const;
   void run_rows(const Step& step, const Region& region, int64_t begin, int64_t end) const;

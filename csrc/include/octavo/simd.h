@@ -59,6 +59,12 @@ OCTAVO_INLINE Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 OCTAVO_INLINE uint32_t at_least(Vec a, Vec b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ); }  // bit i: a[i] >= b[i]
 OCTAVO_INLINE uint32_t unordered(Vec a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q); }      // bit i: a[i] is NaN
 OCTAVO_INLINE Vec swap_pairs(Vec a) { return {_mm512_permute_ps(a.v, 0xB1)}; }                      // 1 0 3 2 ...
+OCTAVO_INLINE Vec zip_low(Vec a, Vec b) {  // a0 b0 a1 b1 ... a7 b7
+  return {_mm512_permutex2var_ps(a.v, _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0), b.v)};
+}
+OCTAVO_INLINE Vec zip_high(Vec a, Vec b) {  // a8 b8 ... a15 b15
+  return {_mm512_permutex2var_ps(a.v, _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8), b.v)};
+}
 OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {  // p[0] p[0] p[1] p[1] ..., n <= 8 floats
   const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
   return {_mm512_permutexvar_ps(twice, _mm512_maskz_loadu_ps(first_lanes(n), p))};
@@ -126,6 +132,12 @@ OCTAVO_INLINE uint32_t sign_bits(__m256 lo, __m256 hi) {
 OCTAVO_INLINE uint32_t at_least(Vec a, Vec b) { return sign_bits(_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ)); }
 OCTAVO_INLINE uint32_t unordered(Vec a) { return sign_bits(_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)); }
 OCTAVO_INLINE Vec swap_pairs(Vec a) { return {_mm256_permute_ps(a.lo, 0xB1), _mm256_permute_ps(a.hi, 0xB1)}; }
+OCTAVO_INLINE Vec zip(__m256 a, __m256 b) {
+  const __m256 low = _mm256_unpacklo_ps(a, b), high = _mm256_unpackhi_ps(a, b);
+  return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+}
+OCTAVO_INLINE Vec zip_low(Vec a, Vec b) { return zip(a.lo, b.lo); }
+OCTAVO_INLINE Vec zip_high(Vec a, Vec b) { return zip(a.hi, b.hi); }
 OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {
   float eight[8] = {};
   std::memcpy(eight, p, static_cast<size_t>(n) * 4);
@@ -256,6 +268,12 @@ OCTAVO_INLINE uint32_t unordered(Vec a) {
 OCTAVO_INLINE Vec swap_pairs(Vec a) {
   return quarters_of<Vec>([&](int i) { return vrev64q_f32(a.v[i]); });
 }
+OCTAVO_INLINE Vec zip_low(Vec a, Vec b) {
+  return {{vzip1q_f32(a.v[0], b.v[0]), vzip2q_f32(a.v[0], b.v[0]), vzip1q_f32(a.v[1], b.v[1]), vzip2q_f32(a.v[1], b.v[1])}};
+}
+OCTAVO_INLINE Vec zip_high(Vec a, Vec b) {
+  return {{vzip1q_f32(a.v[2], b.v[2]), vzip2q_f32(a.v[2], b.v[2]), vzip1q_f32(a.v[3], b.v[3]), vzip2q_f32(a.v[3], b.v[3])}};
+}
 OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {
   float eight[8] = {};
   std::memcpy(eight, p, static_cast<size_t>(n) * 4);
@@ -359,6 +377,16 @@ OCTAVO_INLINE Vec swap_pairs(Vec a) {
   for (int i = 0; i < kLanes; ++i) b.v[i] = a.v[i ^ 1];
   return b;
 }
+OCTAVO_INLINE Vec zip_low(Vec a, Vec b) {
+  Vec c;
+  for (int i = 0; i < kLanes; ++i) c.v[i] = (i % 2 ? b : a).v[i / 2];
+  return c;
+}
+OCTAVO_INLINE Vec zip_high(Vec a, Vec b) {
+  Vec c;
+  for (int i = 0; i < kLanes; ++i) c.v[i] = (i % 2 ? b : a).v[kLanes / 2 + i / 2];
+  return c;
+}
 OCTAVO_INLINE Vec load_twice(const float* p, int64_t n) {
   Vec a{};
   for (int64_t i = 0; i < n; ++i) a.v[2 * i] = a.v[2 * i + 1] = p[i];
@@ -451,6 +479,18 @@ OCTAVO_INLINE float max_of(Vec a) {
 }
 
 #endif
+
+// Turns rows into columns: four rounds, each of which puts row i + 8 between the values of row i.
+OCTAVO_INLINE void transpose(Vec (&rows)[kLanes]) {
+  for (int round = 0; round < 4; ++round) {
+    Vec zipped[kLanes];
+    for (int i = 0; i < kLanes / 2; ++i) {
+      zipped[2 * i] = zip_low(rows[i], rows[i + kLanes / 2]);
+      zipped[2 * i + 1] = zip_high(rows[i], rows[i + kLanes / 2]);
+    }
+    for (int i = 0; i < kLanes; ++i) rows[i] = zipped[i];
+  }
+}
 
 // e^x within 2 ulp; 0 from -104 down (and for -inf), inf from 88.8 up, NaN for NaN. x = n ln 2 + r, |r| <= ln 2 / 2; ln 2 in
 // two parts (Cody and Waite); polynomial of Cephes expf.

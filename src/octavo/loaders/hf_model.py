@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from octavo.errors import ModelError
+from octavo.loaders.deepseek_model import DEEPSEEK_V2_DEFAULTS, DEEPSEEK_V3_DEFAULTS, is_interleaved, read_latent
 from octavo.loaders.encoder_model import BERT_DEFAULTS, read_encoder_spec
 from octavo.loaders.endings import check_sampling, turn_end_ids, unique_ids
 from octavo.loaders.fields import Fields
@@ -33,10 +35,12 @@ _ARCHITECTURES = {
     "MistralForCausalLM": "mistral",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "DeepseekV2ForCausalLM": "deepseek_v2",
+    "DeepseekV3ForCausalLM": "deepseek_v3",
     "BertModel": "bert",
     "BertForSequenceClassification": "bert",
 }
-_FAMILIES = {"llama": "llama", "mistral": "mistral", "qwen2": "qwen2", "qwen3": "qwen3", "bert": "bert"}
+_FAMILIES = {family: family for family in _ARCHITECTURES.values()}
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 _ROPE_KINDS = {"default": "none", "linear": "linear", "llama3": "llama3", "yarn": "yarn"}
 _LAYER_KINDS = {"full_attention": False, "sliding_attention": True}
@@ -70,6 +74,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     | {"intermediate_size": 14_336, "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
     "qwen2": _QWEN_DEFAULTS,
     "qwen3": _QWEN_DEFAULTS | {"head_dim": 128},
+    "deepseek_v2": DEEPSEEK_V2_DEFAULTS,
+    "deepseek_v3": DEEPSEEK_V3_DEFAULTS,
     "bert": BERT_DEFAULTS,
 }
 _ROPE_KEYS = {
@@ -93,17 +99,23 @@ def read_hf_spec(folder: Path) -> ModelSpec | EncoderSpec:
     hidden, heads = config.integer("hidden_size", 0), config.integer("num_attention_heads", 0)
     if heads < 1:
         raise ModelError(f"{config.source}: num_attention_heads is {heads}; it must be at least 1")
-    head_dim = config.integer("head_dim", hidden // heads)
-    rope, max_position = _rope(config, head_dim)
+    latent = read_latent(config) if family in ("deepseek_v2", "deepseek_v3") else None
+    if latent is None:
+        head_dim = config.integer("head_dim", hidden // heads)
+        rope, max_position = _rope(config, head_dim)
+    else:
+        head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim
+        rope, max_position = _rope(config, latent.qk_rope_head_dim)
+        rope = replace(rope, interleaved=is_interleaved(config, family))
     window, sliding = _sliding_window(config, family, max_position)
-    qkv_bias = family == "qwen2" or (family in ("llama", "qwen3") and config.boolean("attention_bias", False))
+    qkv_bias = family == "qwen2" or (family != "mistral" and config.boolean("attention_bias", False))
     return ModelSpec(
         family=family,
         num_layers=config.integer("num_hidden_layers", 0),
         hidden_size=hidden,
         intermediate_size=config.integer("intermediate_size", 0),
         num_heads=heads,
-        num_kv_heads=config.integer("num_key_value_heads", heads),
+        num_kv_heads=1 if latent is not None else config.integer("num_key_value_heads", heads),
         head_dim=head_dim,
         vocab_size=config.integer("vocab_size", 0),
         max_position=max_position,
@@ -115,6 +127,7 @@ def read_hf_spec(folder: Path) -> ModelSpec | EncoderSpec:
         mlp_bias=family == "llama" and config.boolean("mlp_bias", False),
         qk_norm=family == "qwen3",
         sliding_window=window if all(sliding) else None,
+        latent=latent,
         layer_spans=() if all(sliding) or not any(sliding) else tuple(_span(window, is_sliding) for is_sliding in sliding),
         activation=config.choice("hidden_act", "silu", _ACTIVATIONS),
     )
@@ -239,7 +252,7 @@ def _sliding_window(config: Fields, family: str, max_position: int) -> tuple[int
     """Return the window and which layers have it; (None, none of them) for full attention, also where the window is never filled."""
     num_layers = config.integer("num_hidden_layers", 0)
     nowhere: tuple[None, list[bool]] = (None, [False] * num_layers)
-    window = config.integer("sliding_window", None) if family != "llama" else None
+    window = config.integer("sliding_window", None) if family in ("mistral", "qwen2", "qwen3") else None
     if family in ("qwen2", "qwen3"):
         window = window if config.boolean("use_sliding_window", False) else None
         sliding = _sliding_layers(config, window, num_layers)

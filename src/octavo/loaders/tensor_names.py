@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from octavo.errors import ModelError
-from octavo.specs import ModelSpec, RawTensor
+from octavo.specs import LatentSpec, ModelSpec, RawTensor
 
 # canonical name -> name in the file; {i} is the layer
 SAFETENSORS_NAMES = {
@@ -28,6 +28,14 @@ SAFETENSORS_NAMES = {
     "layers.{i}.o_bias": "model.layers.{i}.self_attn.o_proj.bias",
     "layers.{i}.q_norm": "model.layers.{i}.self_attn.q_norm.weight",
     "layers.{i}.k_norm": "model.layers.{i}.self_attn.k_norm.weight",
+    "layers.{i}.q_a": "model.layers.{i}.self_attn.q_a_proj.weight",
+    "layers.{i}.q_a_bias": "model.layers.{i}.self_attn.q_a_proj.bias",
+    "layers.{i}.q_a_norm": "model.layers.{i}.self_attn.q_a_layernorm.weight",
+    "layers.{i}.q_b": "model.layers.{i}.self_attn.q_b_proj.weight",
+    "layers.{i}.kv_a": "model.layers.{i}.self_attn.kv_a_proj_with_mqa.weight",
+    "layers.{i}.kv_a_bias": "model.layers.{i}.self_attn.kv_a_proj_with_mqa.bias",
+    "layers.{i}.kv_a_norm": "model.layers.{i}.self_attn.kv_a_layernorm.weight",
+    "layers.{i}.kv_b": "model.layers.{i}.self_attn.kv_b_proj.weight",
     "layers.{i}.mlp_norm": "model.layers.{i}.post_attention_layernorm.weight",
     "layers.{i}.gate": "model.layers.{i}.mlp.gate_proj.weight",
     "layers.{i}.up": "model.layers.{i}.mlp.up_proj.weight",
@@ -62,6 +70,7 @@ GGUF_NAMES = {
 
 # Left over on purpose: rotary frequencies, which RopeSpec holds or gives, and the copy of the embedding that some tied models keep.
 _DERIVED = re.compile(r"(model\.layers\.\d+\.self_attn|model)\.rotary_emb\.inv_freq|rope_freqs\.weight|blk\.\d+\.attn_rot_embd\.weight")
+_LAYER = re.compile(r"model\.layers\.(\d{1,6})\.")  # behind the last one lie DeepSeek-V3's modules that predict further tokens
 _OUTPUT = ("lm_head.weight", "output.weight")
 
 
@@ -117,16 +126,16 @@ def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 def _layer_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     hidden, inner = spec.hidden_size, spec.intermediate_size
     queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    mlp: dict[str, tuple[int, ...]] = {"mlp_norm": (hidden,), "gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    if spec.latent is not None:
+        return {"attn_norm": (hidden,), **_latent_shapes(spec, spec.latent), **mlp}
     shapes: dict[str, tuple[int, ...]] = {
         "attn_norm": (hidden,),
         "q": (queries, hidden),
         "k": (keys, hidden),
         "v": (keys, hidden),
         "o": (hidden, queries),
-        "mlp_norm": (hidden,),
-        "gate": (inner, hidden),
-        "up": (inner, hidden),
-        "down": (hidden, inner),
+        **mlp,
     }
     if spec.qkv_bias:
         shapes |= {"q_bias": (queries,), "k_bias": (keys,), "v_bias": (keys,)}
@@ -139,6 +148,26 @@ def _layer_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _latent_shapes(spec: ModelSpec, latent: LatentSpec) -> dict[str, tuple[int, ...]]:
+    hidden, heads, query_rank = spec.hidden_size, spec.num_heads, latent.q_lora_rank
+    kept = latent.kv_lora_rank + latent.qk_rope_head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "kv_a": (kept, hidden),
+        "kv_a_norm": (latent.kv_lora_rank,),
+        "kv_b": (heads * (latent.qk_nope_head_dim + latent.v_head_dim), latent.kv_lora_rank),
+        "o": (hidden, heads * latent.v_head_dim),
+    }
+    if query_rank is None:
+        shapes |= {"q": (heads * spec.head_dim, hidden)}
+    else:
+        shapes |= {"q_a": (query_rank, hidden), "q_a_norm": (query_rank,), "q_b": (heads * spec.head_dim, query_rank)}
+    if spec.qkv_bias:
+        shapes |= {"kv_a_bias": (kept,)} | ({"q_a_bias": (query_rank,)} if query_rank is not None else {})
+    if spec.o_bias:
+        shapes |= {"o_bias": (hidden,)}
+    return shapes
+
+
 def file_name(canonical: str, names: Mapping[str, str]) -> str:
     """Return what a format that uses `names` calls the tensor: layers.3.q -> blk.3.attn_q.weight."""
     if not canonical.startswith("layers."):
@@ -148,4 +177,7 @@ def file_name(canonical: str, names: Mapping[str, str]) -> str:
 
 
 def _is_ignored(name: str, spec: ModelSpec) -> bool:
-    return _DERIVED.fullmatch(name) is not None or (spec.tie_embeddings and name in _OUTPUT)
+    if _DERIVED.fullmatch(name) is not None or (spec.tie_embeddings and name in _OUTPUT):
+        return True
+    layer = _LAYER.match(name)
+    return spec.family == "deepseek_v3" and layer is not None and int(layer[1]) >= spec.num_layers

@@ -23,7 +23,7 @@ from octavo.specs import ModelSpec
 @dataclass(frozen=True)
 class Decoder:
     spec: ModelSpec
-    weights: DecoderWeights
+    weights: DecoderWeights[LayerWeights]
 
     @property
     def weight_bytes(self) -> int:

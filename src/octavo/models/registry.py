@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 from octavo.errors import ModelError
 from octavo.models.decoder import Decoder
+from octavo.models.deepseek import bind_deepseek
 from octavo.models.encoder import bind_encoder
-from octavo.models.weights import bind_weights
+from octavo.models.weights import LayerWeights, bind_weights
 from octavo.ops.interface import Backend, Model
 from octavo.specs import EncoderSpec, ModelSpec, RawTensor
 
@@ -15,10 +16,13 @@ Builder = Callable[[ModelSpec, Mapping[str, RawTensor], Backend], Model]
 
 
 def _decoder(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Model:
-    return Decoder(spec, bind_weights(spec, tensors, backend))
+    return Decoder(spec, bind_weights(LayerWeights, spec, tensors.items(), backend))
 
 
-FAMILIES: dict[str, Builder] = dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _decoder)
+FAMILIES: dict[str, Builder] = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _decoder),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3"), bind_deepseek),
+}
 
 
 def bind(spec: ModelSpec | EncoderSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Model:

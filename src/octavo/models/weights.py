@@ -6,12 +6,14 @@ the spec asks for is there, in its shape, and no other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from octavo.ops.interface import Backend, Tensor, Weight
 from octavo.specs import ModelSpec, RawTensor
+
+Layer = TypeVar("Layer")
 
 
 @dataclass(frozen=True)
@@ -39,25 +41,34 @@ class LayerWeights:
 
 
 @dataclass(frozen=True)
-class DecoderWeights:
+class DecoderWeights(Generic[Layer]):
     """`lm_head` is `embed` itself where embeddings are tied. `num_bytes`: what the backend holds, shared matrices once."""
 
     embed: Weight
-    layers: tuple[LayerWeights, ...]
+    layers: tuple[Layer, ...]
     norm: Tensor
     lm_head: Weight
     num_bytes: int
 
 
-def bind_weights(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> DecoderWeights:
-    """Return the weights of a decoder, loaded by `backend`: tensors of two dimensions as matrices, of one as vectors."""
-    matrices = {name: backend.load_matrix(raw) for name, raw in tensors.items() if len(raw.shape) == 2}
-    vectors = {name: backend.load_vector(raw) for name, raw in tensors.items() if len(raw.shape) == 1}
-    bound: dict[str, Any] = {**matrices, **vectors}
+def bind_weights(
+    layer_type: type[Layer], spec: ModelSpec, tensors: Iterable[tuple[str, RawTensor]], backend: Backend
+) -> DecoderWeights[Layer]:
+    """Return the weights of a decoder, loaded by `backend`: tensors of two dimensions as matrices, of one as vectors.
 
-    def layer(index: int) -> LayerWeights:
-        parts: dict[str, Any] = {field.name: bound.get(f"layers.{index}.{field.name}") for field in fields(LayerWeights)}
-        return LayerWeights(**parts)
+    `layer_type`: a dataclass whose fields are the places of a layer."""
+    matrices: dict[str, Weight] = {}
+    vectors: dict[str, Tensor] = {}
+    for name, raw in tensors:
+        if len(raw.shape) == 2:
+            matrices[name] = backend.load_matrix(raw)
+        else:
+            vectors[name] = backend.load_vector(raw)
+    bound: dict[str, Any] = {**matrices, **vectors}
+    places = [field.name for field in fields(cast(Any, layer_type))]
+
+    def layer(index: int) -> Layer:
+        return layer_type(**{place: bound.get(f"layers.{index}.{place}") for place in places})
 
     return DecoderWeights(
         embed=matrices["embed"],

@@ -155,7 +155,8 @@ class Sampled:
 
 
 class Ops(Protocol):
-    """The verbs of a forward pass, in the order in which a decoder uses them; then those that only encoders need."""
+    """The verbs of a forward pass, in the order in which a decoder uses them (three are for latent attention); then those that only
+    encoders need."""
 
     def embed(self, ids: Tensor, weight: Weight) -> Tensor:
         """Return rows `ids` [T] of weight [V, D], dequantised: [T, D]. Ids are the batch's token_ids, positions or token_types."""
@@ -183,6 +184,23 @@ class Ops(Protocol):
         """Return causal attention of q [T, H * head_dim] over the row's stored K and V: [T, H * head_dim].
 
         A token at position p sees positions span.first_seen(p) .. p. Query head h reads KV head h // (H / kv_heads)."""
+        ...
+
+    def head_linear(self, x: Tensor, weight: Weight, heads: int) -> Tensor:
+        """Return x [T, heads * K], each head's K values times its own rows of weight [heads * N, K]: [T, heads * N].
+
+        N must be a multiple of 16. A backend may round x, as in linear."""
+        ...
+
+    def store_latent(self, latent: Tensor, rotary: Tensor, kv: KVCache, layer: int, batch: Batch) -> None:
+        """Write latent [T, head_dim] and rotary [T, rotary_dim], rounded to the dtype of this latent cache, to batch.slot_mapping [T]."""
+        ...
+
+    def latent_attention(self, q: Tensor, q_rotary: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float) -> Tensor:
+        """Return causal attention of all heads over the row's stored latents: [T, H * head_dim] as q.
+
+        A head's query is its part of q [T, H * head_dim], which meets the latent, and of q_rotary [T, H * rotary_dim], which meets
+        the rotary key; its result is the weighted sum of latents."""
         ...
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:

@@ -82,6 +82,32 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class HeadLinear:
+    out: TensorRef
+    x: TensorRef
+    weight: Weight
+    heads: int
+
+
+@dataclass(frozen=True)
+class StoreLatent:
+    latent: TensorRef
+    rotary: TensorRef
+    layer: int
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Reads what StoreLatent of the same layer wrote in this step and earlier ones."""
+
+    out: TensorRef
+    q: TensorRef
+    q_rotary: TensorRef
+    layer: int
+    scale: float
+
+
+@dataclass(frozen=True)
 class Gated:
     out: TensorRef
     gate: TensorRef
@@ -129,7 +155,23 @@ class WholeAttention:
     scale: float
 
 
-Instruction = Embed | RmsNorm | Linear | Rope | StoreKV | Attention | Gated | Add | TakeRows | LayerNorm | Activate | WholeAttention
+Instruction = (
+    Embed
+    | RmsNorm
+    | Linear
+    | Rope
+    | StoreKV
+    | Attention
+    | HeadLinear
+    | StoreLatent
+    | LatentAttention
+    | Gated
+    | Add
+    | TakeRows
+    | LayerNorm
+    | Activate
+    | WholeAttention
+)
 
 
 @dataclass(frozen=True)
@@ -172,6 +214,13 @@ def run(program: Program, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
                 ops.store_kv(value[step.k.id], value[step.v.id], kv, step.layer, batch)
             case Attention():
                 value[step.out.id] = ops.attention(value[step.q.id], kv, step.layer, batch, step.scale, step.span)
+            case HeadLinear():
+                value[step.out.id] = ops.head_linear(value[step.x.id], step.weight, step.heads)
+            case StoreLatent():
+                ops.store_latent(value[step.latent.id], value[step.rotary.id], kv, step.layer, batch)
+            case LatentAttention():
+                q, q_rotary = value[step.q.id], value[step.q_rotary.id]
+                value[step.out.id] = ops.latent_attention(q, q_rotary, kv, step.layer, batch, step.scale)
             case Gated():
                 value[step.out.id] = ops.gated(value[step.gate.id], value[step.up.id], step.activation)
             case Add():
@@ -253,18 +302,50 @@ class RecordingOps:
 
     def store_kv(self, k: Tensor, v: Tensor, kv: KVCache, layer: int, batch: Batch) -> None:
         spec = self._own(kv, batch, layer)
+        _must(not spec.is_latent, "store_kv: the KV memory is of latents")
         _must(k.rows == v.rows == "T", "store_kv: one row of k and v per token")
         _must(k.width == v.width == spec.num_kv_heads * spec.head_dim, f"store_kv: k and v have {k.width} and {v.width} values")
         self.instructions.append(StoreKV(k, v, layer))
 
     def attention(self, q: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float, span: AttentionSpan = FULL_ATTENTION) -> Tensor:
         spec = self._own(kv, batch, layer)
+        _must(not spec.is_latent, "attention: the KV memory is of latents")
         _must(
             q.rows == "T" and q.width % (spec.num_kv_heads * spec.head_dim) == 0,
             f"attention: {q.width} values of q do not fit the KV heads",
         )
         out = self._tensor("T", q.width)
         self.instructions.append(Attention(out, q, layer, scale, span))
+        return out
+
+    def head_linear(self, x: Tensor, weight: Weight, heads: int) -> Tensor:
+        _must(x.width == heads * weight.shape[1], f"head_linear: {x.width} values of {heads} heads meet a weight of shape {weight.shape}")
+        _must(
+            weight.shape[0] % (heads * 16) == 0, f"head_linear: {weight.shape[0]} channels are no multiple of 16 for each of {heads} heads"
+        )
+        out = self._tensor(x.rows, weight.shape[0])
+        self.instructions.append(HeadLinear(out, x, weight, heads))
+        return out
+
+    def store_latent(self, latent: Tensor, rotary: Tensor, kv: KVCache, layer: int, batch: Batch) -> None:
+        spec = self._own(kv, batch, layer)
+        _must(spec.is_latent, "store_latent: the KV memory is not of latents")
+        _must(latent.rows == rotary.rows == "T", "store_latent: one latent and one rotary key per token")
+        _must(
+            (latent.width, rotary.width) == (spec.head_dim, spec.rotary_dim),
+            f"store_latent: latent and rotary key have {latent.width} and {rotary.width} values",
+        )
+        self.instructions.append(StoreLatent(latent, rotary, layer))
+
+    def latent_attention(self, q: Tensor, q_rotary: Tensor, kv: KVCache, layer: int, batch: Batch, scale: float) -> Tensor:
+        spec = self._own(kv, batch, layer)
+        _must(spec.is_latent, "latent_attention: the KV memory is not of latents")
+        _must(
+            q.rows == q_rotary.rows == "T" and q.width % spec.head_dim == 0 and q.width * spec.rotary_dim == q_rotary.width * spec.head_dim,
+            f"latent_attention: {q.width} and {q_rotary.width} values of q do not fit the latents",
+        )
+        out = self._tensor("T", q.width)
+        self.instructions.append(LatentAttention(out, q, q_rotary, layer, scale))
         return out
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 from octavo.backends.reference.backend import ReferenceBackend
 from octavo.backends.reference.ops import ReferenceOps, ReferenceWeight
 from octavo.models.decoder import Decoder
-from octavo.models.weights import bind_weights
+from octavo.models.weights import LayerWeights, bind_weights
 from octavo.ops.interface import Batch
 from octavo.ops.recording import FIRST_COMPUTED_ID, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, last_uses, record, run
 from octavo.specs import Format, KVSpec, ModelSpec, RawTensor, RopeSpec
@@ -40,7 +40,8 @@ def decoder():
         return RawTensor(name, shape, Format.F32, memoryview(random.standard_normal(shape).astype(np.float32).tobytes()))
 
     shapes = {"embed": (11, 8), "norm": (8,)} | {f"layers.{i}.{name}": shape for i in range(2) for name, shape in SHAPES.items()}
-    return Decoder(SPEC, bind_weights(SPEC, {name: raw(name, shape) for name, shape in shapes.items()}, ReferenceBackend()))
+    tensors = [(name, raw(name, shape)) for name, shape in shapes.items()]
+    return Decoder(SPEC, bind_weights(LayerWeights, SPEC, tensors, ReferenceBackend()))
 
 
 def two_rows() -> Batch:

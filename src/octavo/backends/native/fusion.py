@@ -17,12 +17,14 @@ from octavo.ops.recording import (
     Activate,
     Add,
     Gated,
+    HeadLinear,
     Instruction,
     LayerNorm,
     Linear,
     Program,
     RmsNorm,
     StoreKV,
+    StoreLatent,
     TakeRows,
     TensorRef,
     inputs_of,
@@ -39,6 +41,7 @@ class LinearAdd:
 
 
 Fused = Instruction | LinearAdd
+RowByRow = Add | Linear | HeadLinear | RmsNorm | Gated | LayerNorm | Activate
 
 
 def fuse(program: Program) -> list[Fused]:
@@ -56,35 +59,35 @@ def _sample_early(program: Program) -> list[Instruction]:
     for step in reversed(program.instructions):
         if isinstance(step, TakeRows) and step.x not in sampled:
             sampled[step.x] = step.out
-        elif isinstance(step, Add | Linear | RmsNorm | Gated | LayerNorm | Activate) and step.out in sampled and step.out not in whole:
+        elif isinstance(step, RowByRow) and step.out in sampled and step.out not in whole:
             for tensor in inputs_of(step):
                 if tensor not in sampled:
                     sampled[tensor] = TensorRef(next_id, "S", tensor.width)
                     next_id += 1
             steps.append(_of_sampled_rows(step, sampled))
         else:
-            if not isinstance(step, StoreKV) and step.out in sampled:
+            if not isinstance(step, StoreKV | StoreLatent) and step.out in sampled:
                 steps.append(TakeRows(sampled[step.out], step.out, SAMPLE_ROWS))
             steps.append(step)
             whole.update(inputs_of(step))
     return steps[::-1]
 
 
-def _of_sampled_rows(step: Add | Linear | RmsNorm | Gated | LayerNorm | Activate, sampled: dict[TensorRef, TensorRef]) -> Instruction:
+def _of_sampled_rows(step: RowByRow, sampled: dict[TensorRef, TensorRef]) -> Instruction:
     out = sampled[step.out]
     match step:
         case Add():
             return Add(out, sampled[step.x], sampled[step.y])
         case Gated():
             return Gated(out, sampled[step.gate], sampled[step.up], step.activation)
-        case Linear() | RmsNorm() | LayerNorm() | Activate():
+        case Linear() | HeadLinear() | RmsNorm() | LayerNorm() | Activate():
             return replace(step, out=out, x=sampled[step.x])
 
 
 def _fuse_residuals(steps: Sequence[Instruction], output: TensorRef) -> list[Fused]:
     uses = Counter(tensor for step in steps for tensor in inputs_of(step))
     uses[output] += 1
-    written_at = {step.out: index for index, step in enumerate(steps) if not isinstance(step, StoreKV)}
+    written_at = {step.out: index for index, step in enumerate(steps) if not isinstance(step, StoreKV | StoreLatent)}
     fused: dict[int, Fused | None] = {}
     for index, step in enumerate(steps):
         if not isinstance(step, Add):

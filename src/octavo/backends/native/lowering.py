@@ -26,12 +26,15 @@ from octavo.ops.recording import (
     Attention,
     Embed,
     Gated,
+    HeadLinear,
+    LatentAttention,
     LayerNorm,
     Linear,
     Program,
     RmsNorm,
     Rope,
     StoreKV,
+    StoreLatent,
     TakeRows,
     TensorRef,
     WholeAttention,
@@ -56,13 +59,15 @@ class _Lowering:
         self._kv_spec = kv_spec
         self.builder = _native.ProgramBuilder()
         self.tensor: dict[TensorRef, int] = {}
-        self._operand: dict[tuple[TensorRef, str], int] = {}
-        self._operands_of: dict[TensorRef, dict[str, _native.Matrix]] = {}  # by tensor, one weight per kind of operand
+        self._operand: dict[tuple[TensorRef, str, int], int] = {}
+        # By tensor, one weight per kind of operand and number of heads.
+        self._operands_of: dict[TensorRef, dict[tuple[str, int], _native.Matrix]] = {}
         for step in steps:
             linear = step.linear if isinstance(step, LinearAdd) else step
-            if isinstance(linear, Linear):
+            if isinstance(linear, Linear | HeadLinear):
                 matrix = matrix_of(linear.weight)
-                self._operands_of.setdefault(linear.x, {})[matrix.operand] = matrix
+                heads = linear.heads if isinstance(linear, HeadLinear) else 1
+                self._operands_of.setdefault(linear.x, {})[matrix.operand, heads] = matrix
         self._angles: dict[RopeSpec, int] = {}
         for step in steps:
             if isinstance(step, Rope) and step.rope not in self._angles:
@@ -73,6 +78,9 @@ class _Lowering:
         if isinstance(step, StoreKV):
             builder.store_kv(tensor[step.k], tensor[step.v], *self._kv_spec.place(step.layer))
             return
+        if isinstance(step, StoreLatent):
+            builder.store_kv(tensor[step.latent], tensor[step.rotary], *self._kv_spec.place(step.layer))
+            return
         out = builder.tensor(step.out.rows, 4 * step.out.width)
         match step:
             case Embed():
@@ -80,15 +88,21 @@ class _Lowering:
             case RmsNorm():
                 builder.rms_norm(out, tensor[step.x], step.weight, step.eps)
             case Linear():
-                builder.linear(out, self._operand_for(step.x, step.weight), matrix_of(step.weight), step.bias, None)
+                builder.linear(out, self._operand_for(step.x, step.weight), matrix_of(step.weight), step.bias, None, 1)
             case LinearAdd():
                 linear = step.linear
                 operand = self._operand_for(linear.x, linear.weight)
-                builder.linear(out, operand, matrix_of(linear.weight), linear.bias, tensor[step.residual])
+                builder.linear(out, operand, matrix_of(linear.weight), linear.bias, tensor[step.residual], 1)
             case Rope():
                 builder.rope(out, tensor[step.x], self._angles[step.rope], step.head_dim, step.rope.interleaved)
             case Attention():
-                builder.attention(out, tensor[step.q], *self._kv_spec.place(step.layer), step.scale, *window_and_chunk(step.span))
+                builder.attention(out, tensor[step.q], None, *self._kv_spec.place(step.layer), step.scale, *window_and_chunk(step.span))
+            case HeadLinear():
+                operand = self._operand_for(step.x, step.weight, step.heads)
+                builder.linear(out, operand, matrix_of(step.weight), None, None, step.heads)
+            case LatentAttention():
+                place = self._kv_spec.place(step.layer)
+                builder.attention(out, tensor[step.q], tensor[step.q_rotary], *place, step.scale, None, None)
             case Gated():
                 builder.gated(out, tensor[step.gate], tensor[step.up], step.activation)
             case Add():
@@ -102,13 +116,13 @@ class _Lowering:
             case WholeAttention():
                 builder.whole_attention(out, tensor[step.q], tensor[step.k], tensor[step.v], step.head_dim, step.scale)
         tensor[step.out] = out
-        for kind, matrix in self._operands_of.get(step.out, {}).items():
-            operand = builder.operand(step.out.rows, matrix)
-            builder.prepare(operand, out, matrix)
-            self._operand[step.out, kind] = operand
+        for (kind, heads), matrix in self._operands_of.get(step.out, {}).items():
+            operand = builder.operand(step.out.rows, matrix, heads)
+            builder.prepare(operand, out, matrix, heads)
+            self._operand[step.out, kind, heads] = operand
 
-    def _operand_for(self, x: TensorRef, weight: Weight) -> int:
-        return self._operand[x, matrix_of(weight).operand]
+    def _operand_for(self, x: TensorRef, weight: Weight, heads: int = 1) -> int:
+        return self._operand[x, matrix_of(weight).operand, heads]
 
     def _emit_angles(self, rope: RopeSpec) -> int:
         frequencies: npt.NDArray[np.float64] = rope_frequencies(rope)

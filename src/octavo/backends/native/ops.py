@@ -50,12 +50,28 @@ class NativeOps:
     def attention(
         self, q: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float, span: AttentionSpan = FULL_ATTENTION
     ) -> FloatArray:
+        return self._attend(q, None, kv, layer, batch, scale, span)
+
+    def head_linear(self, x: FloatArray, weight: Weight, heads: int) -> FloatArray:
+        out = np.empty((len(x), weight.shape[0]), np.float32)
+        self._device.head_linear(matrix_of(weight), x, heads, out)
+        return out
+
+    def store_latent(self, latent: FloatArray, rotary: FloatArray, kv: KVCache, layer: int, batch: Batch) -> None:
+        self.store_kv(latent, rotary, kv, layer, batch)
+
+    def latent_attention(self, q: FloatArray, q_rotary: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float) -> FloatArray:
+        return self._attend(q, q_rotary, kv, layer, batch, scale, FULL_ATTENTION)
+
+    def _attend(
+        self, q: FloatArray, q_rotary: FloatArray | None, kv: KVCache, layer: int, batch: Batch, scale: float, span: AttentionSpan
+    ) -> FloatArray:
         out = np.empty_like(q)
         group, place = kv.spec.place(layer)
         block_table, slots = batch.of_group(group, len(kv.spec.spans))
         window, chunk = window_and_chunk(span)
         of_group = replace(batch, block_table=np.ascontiguousarray(block_table), slot_mapping=slots)
-        self._device.attention(memory_of(kv), place, q, scale, window, chunk, *arrays_of(of_group), out)
+        self._device.attention(memory_of(kv), place, q, q_rotary, scale, window, chunk, *arrays_of(of_group), out)
         return out
 
     def gated(self, gate: FloatArray, up: FloatArray, activation: str) -> FloatArray:

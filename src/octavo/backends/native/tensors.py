@@ -28,7 +28,7 @@ class NativeWeight:
 
 
 class NativeKVCache:
-    """K and V of all blocks, in tiles of 16 positions; see csrc/include/octavo/kv_cache.h. Memory is backed when first written."""
+    """K and V, or latents, of all blocks in tiles of 16 positions (csrc/include/octavo/kv_cache.h). Memory is backed when first written."""
 
     def __init__(self, spec: KVSpec, num_blocks: int) -> None:
         self.spec = spec
@@ -46,7 +46,7 @@ class NativeKVCache:
 
 def kv_shape(spec: KVSpec, num_blocks: int) -> _native.KVShape:
     """Return the spec as C++ takes it."""
-    return _native.KVShape(spec.dtype, spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.block_size, num_blocks)
+    return _native.KVShape(spec.dtype, spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.rotary_dim, spec.block_size, num_blocks)
 
 
 def matrix_of(weight: Weight) -> _native.Matrix:

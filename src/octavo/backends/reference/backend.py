@@ -12,7 +12,7 @@ from octavo.backends.reference.ops import ReferenceKVCache, ReferenceOps, Refere
 from octavo.backends.reference.sample import sample
 from octavo.errors import ModelError
 from octavo.ops.interface import Batch, Forward, KVCache, Model, Sampled, SamplingBatch
-from octavo.ops.recording import StoreKV, inputs_of, last_uses, record
+from octavo.ops.recording import StoreKV, StoreLatent, inputs_of, last_uses, record
 from octavo.specs import KVSpec, RawTensor
 
 FloatArray = npt.NDArray[np.float32]
@@ -65,7 +65,7 @@ class ReferenceBackend:
         alive: dict[int, int] = {}
         most = 0
         for index, step in enumerate(program.instructions):
-            if not isinstance(step, StoreKV):
+            if not isinstance(step, StoreKV | StoreLatent):
                 alive[step.out.id] = rows[step.out.rows] * step.out.width * 4
             most = max(most, sum(alive.values()))
             for tensor in inputs_of(step):

@@ -36,14 +36,16 @@ class ReferenceWeight:
 
 
 class ReferenceKVCache:
-    """K and V as [layers, slots, kv_heads, bytes of a vector], see kv_values.py; a slot is block id * block_size + offset."""
+    """K and V as [layers, slots, kv_heads, bytes of a vector], see kv_values.py; a slot is block id * block_size + offset.
+
+    Latents with their rotary keys are kept as K; V is then of no bytes."""
 
     def __init__(self, spec: KVSpec, num_blocks: int) -> None:
         self.spec = spec
         self.num_blocks = num_blocks
         shape = (spec.num_layers, num_blocks * spec.block_size, spec.num_kv_heads, spec.vector_bytes)
         self.k = np.zeros(shape, np.uint8)
-        self.v = np.zeros(shape, np.uint8)
+        self.v = np.zeros((*shape[:3], 0 if spec.is_latent else spec.vector_bytes), np.uint8)
 
     def read_block(self, block_id: int) -> bytes:
         slots = self._slots(block_id)
@@ -53,8 +55,8 @@ class ReferenceKVCache:
         if len(data) != self.spec.bytes_per_block:
             raise ValueError(f"{len(data):,} bytes for a block of {self.spec.bytes_per_block:,}")
         slots = self._slots(block_id)
-        half = len(data) // 2
-        for stored, part in ((self.k, data[:half]), (self.v, data[half:])):
+        k_bytes = self.k[:, slots].nbytes
+        for stored, part in ((self.k, data[:k_bytes]), (self.v, data[k_bytes:])):
             stored[:, slots] = np.frombuffer(part, np.uint8).reshape(stored[:, slots].shape)
 
     def _slots(self, block_id: int) -> slice:
@@ -63,12 +65,12 @@ class ReferenceKVCache:
         return slice(block_id * self.spec.block_size, (block_id + 1) * self.spec.block_size)
 
     def write(self, stored: ByteArray, layer: int, slots: npt.NDArray[np.int64], x: FloatArray) -> None:
-        """Write x [T, kv_heads * head_dim], rounded, to `stored`: self.k or self.v."""
-        heads = x.reshape(len(x), self.spec.num_kv_heads, self.spec.head_dim)
+        """Write x [T, kv_heads * dim], rounded, to `stored`: self.k or self.v."""
+        heads = x.reshape(len(x), self.spec.num_kv_heads, self.spec.key_dim)
         stored[layer, slots] = encode(heads, self.spec.dtype)
 
     def read(self, stored: ByteArray, layer: int, block_ids: IntArray, length: int) -> FloatArray:
-        """Return the first `length` positions of a row with these blocks: [length, kv_heads, head_dim] float32."""
+        """Return the first `length` positions of a row with these blocks: [length, kv_heads, dim] float32."""
         positions = np.arange(length)
         slots = block_ids[positions // self.spec.block_size].astype(np.int64) * self.spec.block_size + positions % self.spec.block_size
         return decode(stored[layer, slots], self.spec.dtype)
@@ -122,14 +124,30 @@ class ReferenceOps:
         for row, length in enumerate(batch.context_len):
             keys = cache.read(cache.k, place, block_table[row], length)
             values = cache.read(cache.v, place, block_table[row], length)
-            for token in range(batch.query_start[row], batch.query_start[row + 1]):
-                position = batch.positions[token]
-                seen = slice(span.first_seen(int(position)), position + 1)
-                # [kv_heads, group, head_dim] x [kv_heads, head_dim, seen]
-                scores = np.matmul(heads[token], keys[seen].transpose(1, 2, 0)) * np.float32(scale)
-                weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-                weights /= weights.sum(axis=-1, keepdims=True)
-                out[token] = np.matmul(weights, values[seen].transpose(1, 0, 2))
+            _attend_row(heads, keys, values, row, batch, scale, span, out)
+        return out.reshape(q.shape)
+
+    def head_linear(self, x: FloatArray, weight: Weight, heads: int) -> FloatArray:
+        parts = zip(np.split(x, heads, axis=1), np.split(_values(weight), heads), strict=True)
+        return np.concatenate([self.linear(part, ReferenceWeight(values, weight.format)) for part, values in parts], axis=1)
+
+    def store_latent(self, latent: FloatArray, rotary: FloatArray, kv: KVCache, layer: int, batch: Batch) -> None:
+        cache = _own(kv)
+        group, place = kv.spec.place(layer)
+        _, slots = batch.of_group(group, len(kv.spec.spans))
+        cache.write(cache.k, place, slots, np.concatenate([latent, rotary], axis=1))
+
+    def latent_attention(self, q: FloatArray, q_rotary: FloatArray, kv: KVCache, layer: int, batch: Batch, scale: float) -> FloatArray:
+        cache = _own(kv)
+        group, place = kv.spec.place(layer)
+        block_table, _ = batch.of_group(group, len(kv.spec.spans))
+        rank, rotary_dim = cache.spec.head_dim, cache.spec.rotary_dim
+        # All heads are one group, of one KV head.
+        heads = np.concatenate([q.reshape(len(q), 1, -1, rank), q_rotary.reshape(len(q), 1, -1, rotary_dim)], axis=-1)
+        out = np.empty((*heads.shape[:-1], rank), np.float32)
+        for row, length in enumerate(batch.context_len):
+            keys = cache.read(cache.k, place, block_table[row], length)
+            _attend_row(heads, keys, keys[..., :rank], row, batch, scale, FULL_ATTENTION, out)
         return out.reshape(q.shape)
 
     def gated(self, gate: FloatArray, up: FloatArray, activation: str) -> FloatArray:
@@ -159,6 +177,20 @@ class ReferenceOps:
             weights /= weights.sum(axis=-1, keepdims=True)
             out[begin:end] = np.matmul(weights, values).transpose(1, 0, 2).reshape(end - begin, -1)
         return out
+
+
+def _attend_row(
+    heads: FloatArray, keys: FloatArray, values: FloatArray, row: int, batch: Batch, scale: float, span: AttentionSpan, out: FloatArray
+) -> None:
+    """Write to `out` the causal attention of one row's tokens: heads [T, kv_heads, group, dim], keys and values [length, kv_heads, dim]."""
+    for token in range(batch.query_start[row], batch.query_start[row + 1]):
+        position = batch.positions[token]
+        seen = slice(span.first_seen(int(position)), position + 1)
+        # [kv_heads, group, dim] x [kv_heads, dim, seen]
+        scores = np.matmul(heads[token], keys[seen].transpose(1, 2, 0)) * np.float32(scale)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        out[token] = np.matmul(weights, values[seen].transpose(1, 0, 2))
 
 
 def _silu(x: FloatArray) -> FloatArray:

@@ -1,0 +1,84 @@
+"""What config.json says of DeepSeek's own parts: latent attention, and which layers are dense.
+
+The rest of such a config reads like any other's (hf_model.py). Source: the configurations of transformers 5, whose defaults these
+are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from octavo.errors import ModelError
+from octavo.loaders.fields import Fields
+from octavo.specs import LatentSpec
+
+_SHARED_DEFAULTS = {
+    "rms_norm_eps": 1e-6,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+DEEPSEEK_V2_DEFAULTS: dict[str, Any] = _SHARED_DEFAULTS | {
+    "vocab_size": 102_400,
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+    "first_k_dense_replace": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+DEEPSEEK_V3_DEFAULTS: dict[str, Any] = _SHARED_DEFAULTS | {
+    "vocab_size": 129_280,
+    "hidden_size": 7168,
+    "intermediate_size": 18_432,
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "max_position_embeddings": 4096,
+    "first_k_dense_replace": 3,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
+
+
+def read_latent(config: Fields) -> LatentSpec:
+    """Return the shapes of latent attention. `config` holds the family's defaults, in which a q_lora_rank of null stays null."""
+    _check(config)
+    return LatentSpec(
+        kv_lora_rank=config.integer("kv_lora_rank", 0),
+        qk_nope_head_dim=config.integer("qk_nope_head_dim", 0),
+        qk_rope_head_dim=config.integer("qk_rope_head_dim", 0),
+        v_head_dim=config.integer("v_head_dim", 0),
+        q_lora_rank=config.integer("q_lora_rank", None),
+        score_factor=_score_factor(config),
+    )
+
+
+def is_interleaved(config: Fields, family: str) -> bool:
+    """Return whether rotary pairs are neighbours: V2 always, V3 as rope_interleave says."""
+    return family == "deepseek_v2" or config.boolean("rope_interleave", True)
+
+
+def _score_factor(config: Fields) -> float:
+    """Return the square of YaRN's mscale at mscale_all_dim: scores are products of a query and a key, both stretched."""
+    scaling = config.section("rope_scaling") or config.section("rope_parameters") or Fields(config.source, {})
+    mscale_all, factor = scaling.number("mscale_all_dim", 0.0), scaling.number("factor", 1.0)
+    return (0.1 * mscale_all * math.log(factor) + 1) ** 2 if mscale_all and factor > 1 else 1.0
+
+
+def _check(config: Fields) -> None:
+    """Raise ModelError for what Octavo computes otherwise than the file asks."""
+    layers, dense = config.integer("num_hidden_layers", 0), config.integer("first_k_dense_replace", 0)
+    if dense < layers:
+        raise ModelError(
+            f"{config.source}: first_k_dense_replace is {dense:,} of {layers:,} layers: the others are mixtures of experts, "
+            "which are not supported; only dense layers are"
+        )
+    if config.boolean("mlp_bias", False):
+        raise ModelError(f"{config.source}: mlp_bias is true; only MLPs without biases are supported for this family")
+    if config.values.get("index_topk") is not None:
+        raise ModelError(f"{config.source}: index_topk: sparse attention (DeepSeek-V3.2) is not supported")

@@ -1,0 +1,142 @@
+"""The decoder of the DeepSeek family: V2 and V3.
+
+    x = embed(tokens)
+    for each layer:  x = x + attention(norm(x));  x = x + mlp(norm(x))
+    logits = lm_head(norm(x))
+
+Pre-norm with RMSNorm and gated MLP as in Llama. Attention is latent (MLA): of a token only a latent c and one rotary key are
+kept, and K and V of every head are products of c that are never made:
+
+    score      q . (W_k c) + q_rotary . k_rotary  =  (W_k' q) . c + q_rotary . k_rotary        W_k' q is made once a query
+    result     sum of weights times (W_v c)       =  W_v (sum of weights times c)
+
+so attention reads the latents as one KV head that all query heads share ("absorbed" form). It is used for prompts too: a
+row's bits must not depend on whether it is decoded or prefilled.
+
+Sources: DeepSeek-V2 (2024), sections 2.1 and 2.2; DeepSeek-V3 (2024), section 2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo.errors import ModelError
+from octavo.models.weights import DecoderWeights, bind_weights
+from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
+from octavo.specs import LatentSpec, ModelSpec, RawTensor
+
+
+@dataclass(frozen=True)
+class LatentLayerWeights:
+    """One layer: matrices [out_features, in_features] and vectors, None where this model has none.
+
+    `k_up` and `v_up` are the halves of kv_b_proj by head: k_up [H * kv_lora_rank, qk_nope_head_dim], each head's part turned,
+    v_up [H * v_head_dim, kv_lora_rank].
+    """
+
+    attn_norm: Tensor
+    q_a: Weight | None
+    q_a_bias: Tensor | None
+    q_a_norm: Tensor | None
+    q_nope: Weight
+    q_rotary: Weight
+    latent: Weight
+    latent_bias: Tensor | None
+    latent_norm: Tensor
+    k_rotary: Weight
+    k_rotary_bias: Tensor | None
+    k_up: Weight
+    v_up: Weight
+    o: Weight
+    o_bias: Tensor | None
+    mlp_norm: Tensor
+    gate: Weight
+    up: Weight
+    down: Weight
+
+
+@dataclass(frozen=True)
+class DeepSeekDecoder:
+    spec: ModelSpec
+    latent: LatentSpec
+    weights: DecoderWeights[LatentLayerWeights]
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.weights.num_bytes
+
+    def forward(self, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
+        """Return the logits [S, V] of the step's sampled rows; the step's latents are in `kv` afterwards."""
+        eps = self.spec.norm_eps
+        x = ops.embed(batch.token_ids, self.weights.embed)
+        for index, layer in enumerate(self.weights.layers):
+            x = ops.add(x, self._attention(ops, layer, index, ops.rms_norm(x, layer.attn_norm, eps), batch, kv))
+            x = ops.add(x, self._mlp(ops, layer, ops.rms_norm(x, layer.mlp_norm, eps)))
+        sampled = ops.take_rows(x, batch.sample_rows)
+        return ops.linear(ops.rms_norm(sampled, self.weights.norm, eps), self.weights.lm_head)
+
+    def _attention(self, ops: Ops, layer: LatentLayerWeights, index: int, x: Tensor, batch: Batch, kv: KVCache) -> Tensor:
+        spec, heads, rotary_dim = self.spec, self.spec.num_heads, self.latent.qk_rope_head_dim
+        query = x
+        if layer.q_a is not None:
+            query = ops.rms_norm(ops.linear(x, layer.q_a, layer.q_a_bias), layer.q_a_norm, spec.norm_eps)
+        q = ops.head_linear(ops.linear(query, layer.q_nope), layer.k_up, heads)
+        q_rotary = ops.rope(ops.linear(query, layer.q_rotary), batch.positions, spec.rope, rotary_dim)
+        latent = ops.rms_norm(ops.linear(x, layer.latent, layer.latent_bias), layer.latent_norm, spec.norm_eps)
+        k_rotary = ops.rope(ops.linear(x, layer.k_rotary, layer.k_rotary_bias), batch.positions, spec.rope, rotary_dim)
+        ops.store_latent(latent, k_rotary, kv, index, batch)
+        mixed = ops.latent_attention(q, q_rotary, kv, index, batch, spec.head_dim**-0.5 * self.latent.score_factor)
+        return ops.linear(ops.head_linear(mixed, layer.v_up, heads), layer.o, layer.o_bias)
+
+    def _mlp(self, ops: Ops, layer: LatentLayerWeights, x: Tensor) -> Tensor:
+        return ops.linear(ops.gated(ops.linear(x, layer.gate), ops.linear(x, layer.up), self.spec.activation), layer.down)
+
+
+def bind_deepseek(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> DeepSeekDecoder:
+    """Return the decoder with its weights loaded by `backend`. Raises ModelError."""
+    if spec.latent is None:
+        raise ModelError(f"model family {spec.family}: its settings name no kv_lora_rank")
+    return DeepSeekDecoder(spec, spec.latent, bind_weights(LatentLayerWeights, spec, _parts(spec, spec.latent, tensors), backend))
+
+
+def _parts(spec: ModelSpec, latent: LatentSpec, tensors: Mapping[str, RawTensor]) -> Iterator[tuple[str, RawTensor]]:
+    """Yield the tensors, those that the file keeps in one matrix apart: the two parts of q, of kv_a and of kv_b."""
+    nope, rotary, rank, value = latent.qk_nope_head_dim, latent.qk_rope_head_dim, latent.kv_lora_rank, latent.v_head_dim
+    for name, raw in tensors.items():
+        prefix, _, part = name.rpartition(".")
+        match part:
+            case "q" | "q_b":
+                yield f"{prefix}.q_nope", _rows_of_heads(raw, spec.num_heads, slice(0, nope))
+                yield f"{prefix}.q_rotary", _rows_of_heads(raw, spec.num_heads, slice(nope, nope + rotary))
+            case "kv_a":
+                yield f"{prefix}.latent", _rows_of_heads(raw, 1, slice(0, rank))
+                yield f"{prefix}.k_rotary", _rows_of_heads(raw, 1, slice(rank, rank + rotary))
+            case "kv_a_bias":
+                yield f"{prefix}.latent_bias", _rows_of_heads(raw, 1, slice(0, rank))
+                yield f"{prefix}.k_rotary_bias", _rows_of_heads(raw, 1, slice(rank, rank + rotary))
+            case "kv_a_norm":
+                yield f"{prefix}.latent_norm", raw
+            case "kv_b":
+                yield f"{prefix}.k_up", _turned(_rows_of_heads(raw, spec.num_heads, slice(0, nope)), spec.num_heads)
+                yield f"{prefix}.v_up", _rows_of_heads(raw, spec.num_heads, slice(nope, nope + value))
+            case _:
+                yield name, raw
+
+
+def _rows_of_heads(raw: RawTensor, heads: int, rows: slice) -> RawTensor:
+    """Return these rows of each head of a matrix [heads * rows of a head, K], or these numbers of a vector."""
+    per_head = raw.shape[0] // heads
+    data = np.frombuffer(raw.data, np.uint8).reshape(heads, per_head, -1)[:, rows]
+    return RawTensor(raw.name, (heads * data.shape[1], *raw.shape[1:]), raw.format, memoryview(data.tobytes()))
+
+
+def _turned(raw: RawTensor, heads: int) -> RawTensor:
+    """Return [heads * N, K] as [heads * K, N]: each head's part transposed."""
+    if raw.format.block_values != 1:
+        raise ModelError(f"tensor {raw.name}: blocks of {raw.format.label} cannot be transposed; use a version with it in F32, F16 or BF16")
+    n, k = raw.shape[0] // heads, raw.shape[1]
+    values = np.frombuffer(raw.data, np.dtype(f"u{raw.format.block_bytes}")).reshape(heads, n, k)
+    return RawTensor(raw.name, (heads * k, n), raw.format, memoryview(values.transpose(0, 2, 1).tobytes()))

@@ -1,0 +1,193 @@
+"""Latent attention (MLA): its three verbs on every ISA of this CPU against `reference`, and the promise that a row's bits depend on
+that row alone. Outputs and KV slots that no row owns hold NaN before, so what is not written or read by mistake is seen."""
+
+import bounds
+import cases
+import numpy as np
+import pytest
+
+from octavo.backends.native import _native
+from octavo.backends.native.backend import NativeBackend
+from octavo.backends.native.ops import arrays_of
+from octavo.backends.native.tensors import kv_shape
+from octavo.backends.reference.kv_values import decode, encode
+from octavo.backends.registry import open_backend
+from octavo.errors import ConfigError
+from octavo.specs import KV_DTYPES, Format, KVSpec
+
+DTYPES = [dtype for dtype in KV_DTYPES if dtype != "int8_per_token_head"]
+
+LATENTS = {  # heads, latent, rotary, rows (start, num_tokens)
+    "deepseek-v2-lite": (16, 512, 64, [(0, 20), (100, 1), (250, 13)]),
+    "deepseek-v3": (128, 512, 64, [(254, 3), (17, 1)]),
+    "one head": (1, 48, 8, [(0, 70), (300, 5)]),
+    "more heads than a call takes": (97, 16, 2, [(40, 2)]),
+    "two calls of three heads": (6, 16, 6, [(511, 40)]),
+    "no whole line": (5, 34, 4, [(30, 35)]),
+}
+
+
+def spec(latent, rotary, dtype="f16", block_size=16):
+    return KVSpec(2, 1, latent, dtype, block_size, rotary_dim=rotary)
+
+
+def queries(count, heads, latent, rotary, seed=9):
+    return cases.floats(count, heads * latent, seed=seed), cases.floats(count, heads * rotary, seed=seed + 1)
+
+
+def fill(ops, kv, layer, batch, seed=0):
+    """Poison the whole layer with NaN, then write the latents of every position of the batch's rows."""
+    latent, rotary, block_size = kv.spec.head_dim, kv.spec.rotary_dim, kv.spec.block_size
+    slots = np.arange(kv.num_blocks * block_size, dtype=np.int64)
+    nan = np.full((len(slots), latent + rotary), np.nan, np.float32)
+    everywhere = cases.one_row(batch, 0, 0, 1, block_size)
+    everywhere = type(everywhere)(**{**everywhere.__dict__, "slot_mapping": slots})
+    ops.store_latent(nan[:, :latent].copy(), nan[:, latent:].copy(), kv, layer, everywhere)
+    for row, length in enumerate(batch.context_len.tolist()):
+        own = cases.one_row(batch, row, 0, length, block_size)
+        ops.store_latent(cases.floats(length, latent, seed=seed + row), cases.floats(length, rotary, seed=seed + row + 100), kv, layer, own)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", LATENTS)
+def test_every_head_reads_the_latents_that_the_row_stored_and_nothing_else(native, reference, name, dtype):
+    heads, latent, rotary, rows = LATENTS[name]
+    batch = cases.step(rows)
+    q, q_rotary = queries(len(batch.positions), heads, latent, rotary)
+    results = []
+    for backend in (native, reference):
+        ops, kv = cases.ops_of(backend), backend.make_kv_cache(spec(latent, rotary, dtype), 256)
+        fill(ops, kv, 1, batch)
+        results.append(ops.latent_attention(q, q_rotary, kv, 1, batch, (latent + rotary) ** -0.5))
+    actual, expected = results
+    assert np.abs(actual - expected).max() <= bounds.ELEMENTWISE["attention"] * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("block_size", [32, 128])
+def test_latents_lie_in_larger_blocks_too(native, reference, block_size, dtype):
+    batch = cases.step([(0, 33), (130, 70)], block_size, num_blocks=16)
+    q, q_rotary = queries(103, 3, 32, 6)
+    results = []
+    for backend in (native, reference):
+        ops, kv = cases.ops_of(backend), backend.make_kv_cache(spec(32, 6, dtype, block_size), 16)
+        fill(ops, kv, 0, batch)
+        results.append(ops.latent_attention(q, q_rotary, kv, 0, batch, 0.2))
+    assert np.abs(results[0] - results[1]).max() <= bounds.ELEMENTWISE["attention"] * np.abs(results[1]).max()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_position_that_sees_only_itself_reads_back_what_its_latent_was_kept_as(native, dtype):
+    batch = cases.step([(0, 1)] * 3)
+    latent = 300 * cases.floats(3, 34)
+    kv = native.make_kv_cache(spec(34, 4, dtype), 256)
+    ops = cases.ops_of(native)
+    ops.store_latent(latent, cases.floats(3, 4), kv, 0, batch)
+    read = ops.latent_attention(*queries(3, 2, 34, 4), kv, 0, batch, 1.0)
+    np.testing.assert_array_equal(read, np.tile(decode(encode(latent, dtype), dtype), 2))
+
+
+@pytest.mark.parametrize(
+    ("heads", "latent", "rotary", "dtype"), [*((3, 34, 6, dtype) for dtype in DTYPES), (16, 64, 8, "f16"), (100, 32, 4, "bf16")]
+)
+def test_a_position_has_the_same_bits_in_every_chunk_and_beside_others(native, heads, latent, rotary, dtype):
+    ops, kv = cases.ops_of(native), native.make_kv_cache(spec(latent, rotary, dtype), 256)
+    whole = cases.step([(0, 300), (0, 31)])
+    fill(ops, kv, 0, whole)
+    q, q_rotary = queries(331, heads, latent, rotary)
+    expected = ops.latent_attention(q, q_rotary, kv, 0, whole, 0.125)
+    for size in (1, 7, 64, 201):
+        parts = [
+            ops.latent_attention(q[start : start + count].copy(), q_rotary[start : start + count].copy(), kv, 0, part, 0.125)
+            for start in range(0, 300, size)
+            for count in [min(size, 300 - start)]
+            for part in [cases.one_row(whole, 0, start, count)]
+        ]
+        np.testing.assert_array_equal(np.concatenate(parts), expected[:300], err_msg=f"chunks of {size}")
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_a_long_context_that_is_split_over_threads_gives_the_same_bits(isa, threads):
+    batch = cases.step([(1800, 2)], num_blocks=160)
+    q, q_rotary = queries(2, 100, 64, 8)
+    results = []
+    for count in (1, threads):
+        backend = NativeBackend(count, isa)
+        ops, kv = cases.ops_of(backend), backend.make_kv_cache(spec(64, 8), 160)
+        fill(ops, kv, 0, batch)
+        results.append(ops.latent_attention(q, q_rotary, kv, 0, batch, 0.125))
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("format", Format)
+@pytest.mark.parametrize(("rows", "heads", "n", "k"), [(1, 4, 16, 256), (19, 3, 48, 256), (7, 1, 32, 512)])
+def test_each_head_meets_its_own_rows_of_the_matrix(native, reference, format, rows, heads, n, k):
+    raw, x = cases.raw_matrix(format, heads * n, k), cases.floats(rows, heads * k, seed=1)
+    actual, expected = (cases.ops_of(backend).head_linear(x, backend.load_matrix(raw), heads) for backend in (native, reference))
+    weight = reference.load_matrix(raw).values.reshape(heads, n, k)
+    size = np.linalg.norm(x.reshape(rows, heads, 1, k), axis=-1) * np.linalg.norm(weight, axis=-1)
+    bound = bounds.LINEAR["quantised" if format.block_values > 1 else format.label]
+    assert np.all(np.abs(actual - expected) <= bound * size.reshape(rows, heads * n))
+
+
+@pytest.mark.parametrize("format", Format)
+def test_a_row_of_head_linear_is_the_same_among_any_number_of_rows(native, format):
+    ops, weight, x = cases.ops_of(native), native.load_matrix(cases.raw_matrix(format, 3 * 32, 256)), cases.floats(70, 3 * 256, seed=1)
+    expected = ops.head_linear(x, weight, 3)
+    for count in (1, 3, 8, 31):
+        parts = [ops.head_linear(x[start : start + count].copy(), weight, 3) for start in range(0, 70, count)]
+        np.testing.assert_array_equal(np.concatenate(parts), expected, err_msg=f"{count} rows")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["native", "reference"])
+def test_a_block_of_latents_can_be_taken_out_and_put_back(name, dtype):
+    kv = open_backend(name, threads=1).make_kv_cache(spec(48, 6, dtype, 32), 4)
+    assert kv.spec.bytes_per_block == 2 * 32 * (48 + 6) * KV_DTYPES[dtype][0]
+    data = np.random.default_rng(1).bytes(kv.spec.bytes_per_block)
+    kv.write_block(2, data)
+    assert kv.read_block(2) == data
+    assert not any(kv.read_block(1) + kv.read_block(3))
+
+
+def test_one_scale_for_a_latent_and_its_rotary_key_is_refused_with_a_way_out():
+    with pytest.raises(ConfigError, match=r"int8_per_token_head.*latent attention \(MLA\).*Take auto"):
+        spec(48, 6, "int8_per_token_head")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [KVSpec(1, 2, 32, rotary_dim=4), KVSpec(1, 1, 32, rotary_dim=3), KVSpec(1, 1, 32, rotary_dim=130), KVSpec(1, 1, 514, rotary_dim=4)],
+    ids=repr,
+)
+def test_latents_of_a_bad_shape_are_refused(bad):
+    with pytest.raises(ValueError):
+        _native.KVMemory(kv_shape(bad, 2))
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    backend = NativeBackend(1)
+    device, batch = backend._device, cases.step([(0, 2)])
+    latents, plain = (_native.KVMemory(kv_shape(kv_spec, 256)) for kv_spec in (spec(32, 4), KVSpec(2, 1, 32)))
+    q, q_rotary, slots = *queries(2, 3, 32, 4), batch.slot_mapping
+    weight = backend.load_matrix(cases.raw_matrix(Format.F32, 48, 8)).matrix
+    x, out = cases.floats(2, 3 * 8), np.empty((2, 48), np.float32)
+    device.head_linear(weight, x, 3, out)
+    device.store_kv(latents, 0, q[:, :32].copy(), q_rotary[:, :4].copy(), slots)
+
+    def attend(kv, rotary):
+        device.attention(kv, 0, q, rotary, 1.0, None, None, *arrays_of(batch), np.empty_like(q))
+
+    attend(latents, q_rotary)
+    for bad in (
+        lambda: attend(latents, None),
+        lambda: attend(plain, q_rotary),
+        lambda: attend(latents, q_rotary[:, :8].copy()),
+        lambda: attend(latents, q_rotary[:1].copy()),
+        lambda: device.store_kv(latents, 0, q[:, :32].copy(), q[:, :32].copy(), slots),
+        lambda: device.head_linear(weight, x, 6, out),
+        lambda: device.head_linear(weight, x, 0, out),
+        lambda: device.head_linear(weight, x[:, :8].copy(), 3, out),
+    ):
+        with pytest.raises(ValueError):
+            bad()
