@@ -2,7 +2,6 @@
 
 import pytest
 
-from octavo.server.fields import COLUMNS
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest
 from tests.api.calls import CHAT, COMPLETION, assert_openai_error, events, make_app, post
 from tests.api.fake_engine import FakeEngine
@@ -150,7 +149,3 @@ def test_structured_output_is_refused_in_plain_words(app, url, body):
         response = post(app, url, body | fields)
         assert response.status_code == 400
         assert "schema" in response.json()["error"]["message"] or "structured output" in response.json()["error"]["message"]
-
-
-def test_the_table_has_every_schema():
-    assert {ChatRequest, CompletionRequest} <= set(COLUMNS.values())

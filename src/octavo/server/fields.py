@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from octavo.server.anthropic.schemas import MessagesRequest
+from octavo.server.anthropic.schemas import CountTokensRequest, MessagesRequest
 from octavo.server.openai.schemas import (
     Body,
     ChatRequest,
@@ -15,27 +15,36 @@ from octavo.server.openai.schemas import (
     TokenizeChatRequest,
     TokenizeTextRequest,
 )
+from octavo.server.pooling.schemas import ClassifyRequest, EmbeddingRequest, PoolingRequest, RerankRequest, ScoreRequest
 from octavo.server.responses.schemas import ResponsesRequest
 
-COLUMNS: dict[str, type[Body]] = {
+TEXT_COLUMNS: dict[str, type[Body]] = {
     "chat": ChatRequest,
     "completions": CompletionRequest,
     "responses": ResponsesRequest,
     "messages": MessagesRequest,
+    "count_tokens": CountTokensRequest,
     "tokenize (text)": TokenizeTextRequest,
     "tokenize (chat)": TokenizeChatRequest,
     "detokenize": DetokenizeRequest,
 }
+VECTOR_COLUMNS: dict[str, type[Body]] = {
+    "embeddings": EmbeddingRequest,
+    "pooling": PoolingRequest,
+    "classify": ClassifyRequest,
+    "score": ScoreRequest,
+    "rerank": RerankRequest,
+}
 _LIMITS = {"maxLength": "{:,} characters", "maxItems": "{:,} items", "maxProperties": "{:,} entries"}
 
 
-def fields_markdown() -> str:
-    """Return the table for the docs."""
-    names = sorted({name for schema in COLUMNS.values() for name in (*schema.model_fields, *schema.refused)})
-    lines = [f"| field | {' | '.join(COLUMNS)} | bounds |", f"|---{'|---' * len(COLUMNS)}|---|"]
+def fields_markdown(columns: dict[str, type[Body]]) -> str:
+    """Return the table of these endpoints for the docs."""
+    names = sorted({name for schema in columns.values() for name in (*schema.model_fields, *schema.refused)})
+    lines = [f"| field | {' | '.join(columns)} | bounds |", f"|---{'|---' * len(columns)}|---|"]
     for name in names:
-        marks = [_mark(schema, name) for schema in COLUMNS.values()]
-        bounds = dict.fromkeys(bound_in(schema, name) for schema in COLUMNS.values() if name in schema.model_fields)
+        marks = [_mark(schema, name) for schema in columns.values()]
+        bounds = dict.fromkeys(bound_in(schema, name) for schema in columns.values() if name in schema.model_fields)
         lines.append(f"| `{name}` | {' | '.join(marks)} | {'; '.join(bounds)} |")
     return "\n".join(lines) + "\n"
 
