@@ -180,3 +180,15 @@ def test_the_description_names_the_models_that_are_served(app):
     schemas = call(app, "GET", "/openapi.json").json()["components"]["schemas"]
     assert schemas["ChatRequest"]["properties"]["model"] == {"enum": ["tiny", "tiny-alias"]}
     assert schemas["DetokenizeRequest"]["properties"]["model"] == {"enum": ["tiny", "tiny-alias", None]}
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("/models", "/v1/models?"), ("/v1/v1/chat/completions", "/v1/chat/completions?"), ("/v1/chat/completion", "/v1/chat/completions?"),
+        ("/v1/completions/", "/v1/completions?"), ("/", "see /docs"), ("/v1/images/generations", "see /docs"),
+    ],
+)  # fmt: skip
+def test_an_unknown_url_names_the_nearest_one(app, path, near):
+    error = assert_openai_error(call(app, "GET", path))
+    assert error["code"] == "unknown_url" and near in error["message"]

@@ -259,6 +259,7 @@ REFUSED = [
     ({"n": 2}, "unknown_parameter", "n"),
     ({"stream_options": {"include_obfuscation": False}}, "invalid_value", "stream_options"),
     ({"metadata": {"a": 1}}, "invalid_type", "metadata.a"),
+    ({"stream": True, "stream_options": {"include_obfuscation": True}}, "invalid_value", "stream_options.include_obfuscation"),
 ]
 
 
@@ -290,3 +291,11 @@ def test_reasoning_effort_reaches_the_template(client, engine):
     engine.says = ["Hm.</think>Yes."]
     assert client.responses.create(model="tiny", input="hi", reasoning={"effort": "low"}).output_text == "Yes."
     assert prompt(engine).endswith("<think>\n")
+
+
+def test_effort_that_nothing_knows_is_refused_under_the_name_that_the_client_sent():
+    engine = FakeEngine()
+    engine.chat.variables = frozenset()
+    error = assert_openai_error(post(make_app(engine), URL, ASK | {"reasoning": {"effort": "low"}}))
+    assert (error["code"], error["param"]) == ("unsupported_parameter", "reasoning.effort")
+    assert "leave reasoning.effort out" in error["message"]

@@ -61,7 +61,7 @@ def answering_parser(prog: str, description: str, usage: str) -> FlagParser:
     parser.add_argument(
         "--url",
         metavar="URL",
-        help="use the server at URL (http://127.0.0.1:8000/v1) instead of loading a model; its key is OCTAVO_API_KEY",
+        help="use the server at URL (http://127.0.0.1:8000) instead of loading a model; its key is OCTAVO_API_KEY",
     )
     parser.add_argument("--model-name", metavar="NAME", help="model to ask that server for [its first]")
     parser.add_argument("--temperature", type=float, metavar="T", help="0 takes the most likely token each time [the model's own]")

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -18,12 +19,14 @@ TIMEOUT_S = 600.0
 
 
 class RemoteAnswerer:
-    """`url` is the API's root, as in http://127.0.0.1:8000/v1."""
+    """`url` is the API's root, as in http://127.0.0.1:8000/v1, which may be left out."""
 
     def __init__(self, url: str, model_name: str | None) -> None:
         self._url = url.rstrip("/")
         if not self._url.startswith(("http://", "https://")):
             raise RequestError(f"{url!r} is no http URL; write http://127.0.0.1:8000/v1")
+        if not urlsplit(self._url).path:
+            self._url += "/v1"
         self.model_name = model_name or self._first_model()
 
     def chat(self, messages: list[Message], options: Options, write: Write) -> Answered:

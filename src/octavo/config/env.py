@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
+
+from octavo.errors import ConfigError
 
 
 def api_keys() -> tuple[str, ...]:
@@ -13,10 +16,19 @@ def api_keys() -> tuple[str, ...]:
 
 
 def cache_home() -> Path:
-    """Return the folder of pulled models: $OCTAVO_HOME, else $XDG_CACHE_HOME/octavo, else ~/.cache/octavo."""
+    """Return the folder of pulled models: $OCTAVO_HOME, else $XDG_CACHE_HOME/octavo, else ~/.cache/octavo. A variable that
+    is empty is one that is not set."""
     if home := os.environ.get("OCTAVO_HOME"):
         return Path(home)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "octavo"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _user_home() / ".cache") / "octavo"
+
+
+def _user_home() -> Path:
+    """Return $HOME, else what the system has for this user. Raises ConfigError where neither is known."""
+    try:
+        return Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        raise ConfigError("this user has no home; set OCTAVO_HOME to the folder in which models are to lie") from None
 
 
 def hash_seed() -> str:

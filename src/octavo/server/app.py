@@ -138,4 +138,5 @@ async def _http_exception(request: Request, error: Exception) -> Response:
         response = error_response(method_not_allowed(), request.url.path)
         response.headers.update(error.headers or {})
         return response
-    return error_response(unknown_url(request.method), request.url.path)
+    known = [endpoint.path for endpoint in request.app.state.endpoints]
+    return error_response(unknown_url(request.url.path, known), request.url.path)

@@ -7,7 +7,9 @@ The text comes from octavo.errors or from the catalogue below, never from an exc
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -16,6 +18,7 @@ from starlette.responses import Response
 from octavo.errors import CapacityError, EngineError, InvalidRequest, NotFound, OctavoError, PermissionDenied
 from octavo.server.anthropic.errors import anthropic_error
 
+MAX_COMPARED = 64  # characters of a path
 CLOSE = {"connection": "close"}
 ANTHROPIC_PATHS = "/v1/messages"
 
@@ -49,8 +52,12 @@ class MisdirectedRequest(InvalidRequest):
     code = "invalid_host"
 
 
-def unknown_url(method: str) -> NotFound:
-    return NotFound(f"there is no such URL for {method}; see GET /v1/models and POST /v1/chat/completions", code="unknown_url")
+def unknown_url(path: str, known: Iterable[str]) -> NotFound:
+    """Name the nearest path that there is, for bases are given with /v1 and without."""
+    near = [name for name in known if path.rstrip("/").endswith(name) or name == f"/v1{path.rstrip('/')}"]
+    near = near or difflib.get_close_matches(path[:MAX_COMPARED], [name for name in known if "{" not in name], n=1, cutoff=0.8)
+    hint = f"did you mean {near[0]}?" if near else "see /docs for those there are"
+    return NotFound(f"there is no such URL here; {hint}", code="unknown_url")
 
 
 def unknown_model(served: tuple[str, ...]) -> NotFound:

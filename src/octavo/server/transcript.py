@@ -13,10 +13,12 @@ _PLACE = re.compile(r"messages\[(\d+)\]")
 
 
 class Transcript:
-    """`field`: the request's field that the messages come from; errors are told in its terms."""
+    """`field`: the request's field that the messages come from; `effort`: the one that a chat calls reasoning_effort. Errors are
+    told in their terms."""
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, effort: str) -> None:
         self.messages: list[Message] = []
+        self._effort = effort
         self._field = field
         self._origins: list[int | None] = []
 
@@ -46,6 +48,9 @@ class Transcript:
         if place is None:
             if error.param in ("messages", "prompt"):
                 error.param = self._field
+            if error.param == "reasoning_effort":
+                error.param = self._effort
+                error.message = error.message.replace("reasoning_effort", self._effort)
             return error
         number = int(place.group(1))
         origin = self._origins[number] if number < len(self._origins) else None

@@ -86,6 +86,10 @@ def test_a_server_is_asked_for_its_first_model(remote):
     assert remote.model_name == "tiny"
 
 
+def test_a_servers_address_may_end_with_v1_or_not(remote, server):
+    assert RemoteAnswerer(server.url, None).model_name == remote.model_name == "tiny"
+
+
 def test_a_server_answers_as_it_comes(remote):
     pieces = []
     answer = remote.chat([{"role": "user", "content": "hi"}], Options(max_tokens=3), pieces.append)

@@ -157,7 +157,7 @@ class ChatRequest(RequestBody):
     refused: ClassVar[dict[str, Refused]] = RequestBody.refused | {
         "audio": Refused(),
         "best_of": Refused((1,)),
-        "function_call": Refused(("none",)),
+        "function_call": Refused(("none", "auto")),
         "functions": Refused(([],)),
         "modalities": Refused((["text"],)),
         "prediction": Refused(),

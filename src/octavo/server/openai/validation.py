@@ -125,7 +125,7 @@ def as_invalid_request(schema: type[BaseModel], detail: ErrorDetails) -> Request
     if kind == "string_pattern_mismatch":
         return InvalidRequest(f"{param} has a character that it may not have; it must match {context['pattern']}", param=param)
     if kind == "literal_error":
-        return InvalidRequest(f"{param} must be {context['expected']}", param=param)
+        return InvalidRequest(f"{param} must be {'false' if context['expected'] == 'False' else context['expected']}", param=param)
     return InvalidRequest(f"{param} is not valid", param=param)
 
 
