@@ -77,6 +77,7 @@ def test_a_stream_that_waits_is_kept_alive_by_comments(monkeypatch):
 
 
 def test_a_client_that_does_not_read_is_dropped(monkeypatch):
+    monkeypatch.setattr(sse, "KEEP_ALIVE_S", 0.005)
     monkeypatch.setattr(sse, "WRITE_TIMEOUT_S", 0.01)
 
     async def run():

@@ -65,14 +65,14 @@ class Events(AsyncIterator[Event], Generic[Event]):
         self._open_choices = open_choices
         self._on_close = on_close
         self._events: deque[Event] = deque()
-        self._arrived = asyncio.Event()
+        self._arrival: asyncio.Future[None] | None = None  # what the reader waits for
 
     async def __anext__(self) -> Event:
         while not self._events:
             if self._open_choices == 0:
                 raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
         return self._events.popleft()
 
     async def aclose(self) -> None:
@@ -82,7 +82,8 @@ class Events(AsyncIterator[Event], Generic[Event]):
     def put(self, event: Event) -> None:
         self._events.append(event)
         self._open_choices -= event.finish_reason is not None
-        self._arrived.set()
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
 
 Generation = Events[RequestOutput]

@@ -66,29 +66,25 @@ class Choice:
             token_ids=delta.token_ids,
             finish_reason=finish_reason,
             stop_reason=reason,
-            logprobs=self._named(delta.token_ids, delta.logprobs),
+            logprobs=None if delta.logprobs is None else self._named(delta.token_ids, delta.logprobs),
             num_prompt_tokens=len(self.request.prompt_token_ids),
             num_output_tokens=len(self.output_token_ids),
             num_cached_tokens=delta.num_cached_tokens,
             error=delta.error,
-            prompt_logprobs=self._scored(delta.prompt_logprobs),
+            prompt_logprobs=None if delta.prompt_logprobs is None else self._scored(delta.prompt_logprobs),
             begun_s=delta.begun_s,
             num_preemptions=delta.num_preemptions,
             error_code=delta.error_code,
             num_loaded_tokens=delta.num_loaded_tokens,
         )
 
-    def _scored(self, logprobs: list[TokenLogprobs] | None) -> list[PositionLogprobs] | None:
+    def _scored(self, logprobs: list[TokenLogprobs]) -> list[PositionLogprobs]:
         """Return the next prompt tokens' log-probabilities; the first token has none."""
-        if logprobs is None:
-            return None
         first = 1 + self.num_scored_tokens
         self.num_scored_tokens += len(logprobs)
         return self._named(self.request.prompt_token_ids[first : first + len(logprobs)], logprobs)
 
-    def _named(self, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> list[PositionLogprobs] | None:
-        if logprobs is None:
-            return None
+    def _named(self, token_ids: list[int], logprobs: list[TokenLogprobs]) -> list[PositionLogprobs]:
         return [
             PositionLogprobs(
                 sampled=self._candidate(token_id, position.logprob, position.rank),

@@ -37,7 +37,9 @@ class EngineProcess:
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[FromEngine] = asyncio.Queue()
         self._on_message: Callable[[FromEngine], None] = self._inbox.put_nowait
-        self._loop.add_reader(socket.fileno(), self._receive)
+        self._is_due = False  # the loop will look at the socket in its next turn
+        self._loop.add_reader(socket.fileno(), self._look)
+        self._look()
 
     @classmethod
     async def spawn(cls, config: EngineConfig) -> EngineProcess:
@@ -93,12 +95,13 @@ class EngineProcess:
 
     def send(self, message: ToEngine) -> None:
         self._socket.send(encode(message), zmq.NOBLOCK, copy=True)
-        self._loop.call_soon(self._receive)  # a send may have taken the descriptor's edge: look again
+        self._look()  # a send may have taken the descriptor's edge
 
     async def wait_dead(self) -> int:
         """Return the exit code once the process has ended; what it had sent has been handed on by then."""
         code = await self._process.wait()
-        self._receive()
+        while self._hand_on_one():
+            await asyncio.sleep(0)
         return code
 
     def kill(self) -> None:
@@ -123,19 +126,33 @@ class EngineProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    def _look(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._receive)
+
     def _receive(self) -> None:
-        """Hand on all that has come. ZeroMQ's descriptor is edge-triggered: drain it whole."""
-        while not self._socket.closed:
-            try:
-                frame = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            try:
-                message = decode_from_engine(frame)
-            except FrameError as error:
-                print(f"octavo: dropped a frame from the engine: {error}", file=sys.stderr, flush=True)
-                continue
+        """Hand on a frame, and the next one when the loop has turned: an engine that is faster than its readers must not keep them
+        from reading. ZeroMQ's descriptor is edge-triggered: nothing more must be there before it is waited for."""
+        self._is_due = False
+        if self._hand_on_one():
+            self._look()
+
+    def _hand_on_one(self) -> bool:
+        """Hand on the next frame; return whether there was one."""
+        if self._socket.closed:
+            return False
+        try:
+            frame = self._socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        try:
+            message = decode_from_engine(frame)
+        except FrameError as error:
+            print(f"octavo: dropped a frame from the engine: {error}", file=sys.stderr, flush=True)
+        else:
             self._on_message(message)
+        return True
 
 
 def _make_directory() -> Path:

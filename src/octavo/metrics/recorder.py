@@ -7,93 +7,84 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric as Family
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from octavo.config.schema import CacheConfig
 from octavo.messages.stats import BlockResidency, StepStats, TierStats
 from octavo.messages.wire import EngineReady
-from octavo.metrics.catalogue import METRICS, PARSER_MODES, PARSER_OUTCOMES, REQUEST_TYPES, Metric, RequestType, token_buckets
+from octavo.metrics.catalogue import METRICS, Metric, RequestType, token_buckets
+from octavo.metrics.figures import Counter, Figures, Gauge, Histogram
 from octavo.metrics.snapshot import Snapshot, snapshot
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter, which no dashboard reads
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Labels = tuple[str, ...]
+GAUGES_OF_STEPS = ("num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "kv_cache_usage_perc")
 
 
 class MetricsRecorder:
-    """One registry, so that several can live in one process (tests). All series exist from the start."""
+    """One set of metrics, so that several can live in one process (tests). All series exist from the start.
 
-    def __init__(self, prefix: str, model_name: str, ready: EngineReady, cache: CacheConfig) -> None:
+    `figures`: where the values stand, when other processes have a part in them."""
+
+    def __init__(self, prefix: str, model_name: str, ready: EngineReady, cache: CacheConfig, figures: Figures | None = None) -> None:
+        self._figures = figures or Figures()
+        self._counters: dict[str, dict[Labels, Counter]] = {}  # by metric, then by the values of its own labels
+        self._gauges: dict[str, dict[Labels, Gauge]] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for metric in METRICS:
+            self._make(metric, ready.max_model_len)
+        self._in_flight = self._gauges["requests_in_flight"][()]
+        self.between_tokens = self._histograms["inter_token_latency_seconds"]
+        self.generation_tokens = self._counters["generation_tokens"][()]
+        self._families = _Families(self._counters, self._gauges, self._histograms, prefix, model_name, _cache_facts(ready, cache))
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)  # CPU and memory of the process that answers HTTP, without the prefix
-        self._labels = {"model_name": model_name, "engine": "0"}
-        self._prefix = prefix
-        self._metrics = {metric.name: self._make(metric, ready.max_model_len) for metric in METRICS}
-        self._success = self._series("request_success")
-        self._waiting = self._series("num_requests_waiting_by_reason")
-        self._sources = self._series("prompt_tokens_by_source")
-        self._losses = self._series("kv_tier_lost_blocks")
-        self._open_clocks: set[RequestClock] = set()
-        self._parsed = {
-            (mode, outcome, api): self._metrics["tool_call_parser_invocations"].labels(
-                **self._labels, mode=mode, outcome=outcome, request_type=api
-            )
-            for mode, outcome, api in product(PARSER_MODES, PARSER_OUTCOMES, REQUEST_TYPES)
-        }
-        self._plain = {metric.name: self._metrics[metric.name].labels(**self._labels) for metric in METRICS if not metric.labels}
-        self._publish_cache_config(ready, cache)
+        self._registry.register(self._families)
 
     def render(self, *, is_idle: bool) -> bytes:
         """Return all metrics in Prometheus' text format. `is_idle`: no request is unfinished, whatever the last step said."""
-        self._settle(is_idle)
+        self._families.is_idle = is_idle
         return generate_latest(self._registry)
 
     def snapshot(self, *, is_idle: bool) -> Snapshot:
         """Return all metrics as values."""
-        self._settle(is_idle)
+        self._families.is_idle = is_idle
         return snapshot(self._registry)
 
-    def _settle(self, is_idle: bool) -> None:
-        if is_idle:  # the last requests may have been aborted, and that is no step
-            for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
-                self._plain[name].set(0)
-            for series in self._waiting.values():
-                series.set(0)
-        self._plain["requests_in_flight"].set(len(self._open_clocks))
-
     def record_step(self, step: StepStats) -> None:
-        plain = self._plain
-        plain["num_requests_running"].set(step.num_running)
-        plain["num_requests_waiting"].set(step.num_waiting)
-        self._waiting["capacity"].set(step.num_waiting - step.num_deferred)
-        self._waiting["deferred"].set(step.num_deferred)
-        plain["kv_cache_usage_perc"].set(step.kv_usage)
-        plain["prefix_cache_queries"].inc(step.prefix_cache_queries)
-        plain["prefix_cache_hits"].inc(step.prefix_cache_hits)
-        plain["external_prefix_cache_queries"].inc(step.external_queries)
-        plain["external_prefix_cache_hits"].inc(step.external_hits)
-        plain["num_preemptions"].inc(step.num_preemptions)
-        plain["corrupted_requests"].inc(step.num_nan_rows)
-        plain["iteration_tokens_total"].observe(step.num_prompt_tokens + step.num_output_tokens)
-
+        self._set("num_requests_running", step.num_running)
+        self._set("num_requests_waiting", step.num_waiting)
+        self._set("num_requests_waiting_by_reason", step.num_waiting - step.num_deferred, "capacity")
+        self._set("num_requests_waiting_by_reason", step.num_deferred, "deferred")
+        self._set("kv_cache_usage_perc", step.kv_usage)
+        self.count("prefix_cache_queries", step.prefix_cache_queries)
+        self.count("prefix_cache_hits", step.prefix_cache_hits)
+        self.count("external_prefix_cache_queries", step.external_queries)
+        self.count("external_prefix_cache_hits", step.external_hits)
+        self.count("num_preemptions", step.num_preemptions)
+        self.count("corrupted_requests", step.num_nan_rows)
+        self.observe("iteration_tokens_total", step.num_prompt_tokens + step.num_output_tokens)
         if step.tier is not None:
             self._record_tier(step.tier)
         if step.estimate is not None:
-            plain["estimated_flops_per_gpu"].inc(step.estimate.operations)
-            plain["estimated_read_bytes_per_gpu"].inc(step.estimate.read_bytes)
-            plain["estimated_write_bytes_per_gpu"].inc(step.estimate.write_bytes)
+            self.count("estimated_flops_per_gpu", step.estimate.operations)
+            self.count("estimated_read_bytes_per_gpu", step.estimate.read_bytes)
+            self.count("estimated_write_bytes_per_gpu", step.estimate.write_bytes)
         if step.residency is not None:
             self._record_residency(step.residency)
 
     def _record_tier(self, tier: TierStats) -> None:
-        self._plain["kv_tier_bytes"].set(tier.held_bytes)
-        self._plain["kv_tier_stored_bytes"].inc(tier.stored_bytes)
-        self._plain["kv_tier_loaded_bytes"].inc(tier.loaded_bytes)
+        self._set("kv_tier_bytes", tier.held_bytes)
+        self.count("kv_tier_stored_bytes", tier.stored_bytes)
+        self.count("kv_tier_loaded_bytes", tier.loaded_bytes)
         for reason, count in tier.lost_blocks.items():
-            self._losses[reason].inc(count)
+            self.count("kv_tier_lost_blocks", count, reason)
 
     def _record_residency(self, seen: BlockResidency) -> None:
         for name, seconds in (
@@ -102,12 +93,12 @@ class MetricsRecorder:
             ("kv_block_reuse_gap_seconds", seen.reuse_gaps_s),
         ):
             for value in seconds:
-                self._plain[name].observe(value)
+                self.observe(name, value)
 
     def start_request(self, n: int, max_tokens: int, arrival_s: float) -> list[RequestClock]:
         """Return one clock for each of the n choices; each must be ended. `arrival_s` is in monotonic seconds."""
-        self._plain["request_params_n"].observe(n)
-        self._plain["request_params_max_tokens"].observe(max_tokens)
+        self.observe("request_params_n", n)
+        self.observe("request_params_max_tokens", max_tokens)
         group = ChoiceGroup(self, n)
         return [RequestClock(self, arrival_s, group) for _ in range(n)]
 
@@ -116,57 +107,108 @@ class MetricsRecorder:
         return RequestClock(self, arrival_s)
 
     def observe(self, name: str, value: float) -> None:
-        self._plain[name].observe(value)
+        self._histograms[name].observe(value)
 
-    def count(self, name: str, amount: int) -> None:
-        self._plain[name].inc(amount)
+    def count(self, name: str, amount: float, *labels: str) -> None:
+        """Count in the series with these values of the metric's own labels."""
+        self._counters[name][labels].inc(amount)
 
     def count_prompt(self, num_tokens: int, num_cached_tokens: int, num_loaded_tokens: int) -> None:
         """Count a prompt that is beginning to be answered: of its tokens `num_cached_tokens` were found, of these `num_loaded_tokens`
         beyond the pool."""
-        self._plain["prompt_tokens"].inc(num_tokens)
-        self._plain["prompt_tokens_cached"].inc(num_cached_tokens)
-        self._sources["local_compute"].inc(num_tokens - num_cached_tokens)
-        self._sources["local_cache_hit"].inc(num_cached_tokens - num_loaded_tokens)
-        self._sources["external_kv_transfer"].inc(num_loaded_tokens)
+        self.count("prompt_tokens", num_tokens)
+        self.count("prompt_tokens_cached", num_cached_tokens)
+        self.count("prompt_tokens_by_source", num_tokens - num_cached_tokens, "local_compute")
+        self.count("prompt_tokens_by_source", num_cached_tokens - num_loaded_tokens, "local_cache_hit")
+        self.count("prompt_tokens_by_source", num_loaded_tokens, "external_kv_transfer")
 
     def count_parsed(self, api: RequestType, *, is_streamed: bool, has_calls: bool) -> None:
         """Count an answer that was looked through for tool calls."""
-        self._parsed["streaming" if is_streamed else "non_streaming", "tool_call" if has_calls else "no_tool_call", api].inc()
+        mode, outcome = "streaming" if is_streamed else "non_streaming", "tool_call" if has_calls else "no_tool_call"
+        self.count("tool_call_parser_invocations", 1, mode, outcome, api)
 
-    def open_clock(self, clock: RequestClock) -> None:
-        self._open_clocks.add(clock)
-        self._plain["requests_accepted"].inc()
+    def open_clock(self) -> None:
+        self._in_flight.inc()
+        self.count("requests_accepted", 1)
 
-    def close_clock(self, clock: RequestClock, reason: str) -> None:
-        self._open_clocks.remove(clock)
-        self._success[reason].inc()
+    def close_clock(self, reason: str) -> None:
+        self._in_flight.inc(-1)
+        self.count("request_success", 1, reason)
 
-    def _series(self, name: str) -> dict[str, Any]:
-        """Return the series of a metric with one label of its own, by the label's values."""
-        ((label, values),) = next(metric for metric in METRICS if metric.name == name).labels.items()
-        return {value: self._metrics[name].labels(**self._labels, **{label: value}) for value in values}
-
-    def _make(self, metric: Metric, max_model_len: int) -> Any:
-        labels = (*self._labels, *metric.labels)
-        name = self._prefix + metric.name
+    def _make(self, metric: Metric, max_model_len: int) -> None:
         if metric.kind == "histogram":
-            buckets = token_buckets(max_model_len) if metric.buckets == "tokens" else metric.buckets
-            return Histogram(name, metric.help, labels, buckets=buckets, registry=self._registry)
-        return {"gauge": Gauge, "counter": Counter}[metric.kind](name, metric.help, labels, registry=self._registry)
+            bounds = token_buckets(max_model_len) if metric.buckets == "tokens" else metric.buckets
+            self._histograms[metric.name] = Histogram(self._figures, bounds)
+            return
+        series = list(product(*metric.labels.values()))
+        if metric.kind == "gauge":
+            self._gauges[metric.name] = {labels: Gauge(self._figures) for labels in series}
+        else:
+            self._counters[metric.name] = {labels: Counter(self._figures) for labels in series}
 
-    def _publish_cache_config(self, ready: EngineReady, cache: CacheConfig) -> None:
-        facts = dataclasses.asdict(cache) | {
-            "block_size": ready.block_size,
-            "num_gpu_blocks": ready.num_blocks,
-            "kv_cache_size_tokens": ready.kv_cache_tokens,
-            "kv_cache_max_concurrency": ready.max_concurrency,
-            "engine": "0",
-        }
-        labels = {name: str(value) for name, value in facts.items()}
-        Gauge(f"{self._prefix}cache_config_info", "The KV memory's settings, as labels.", tuple(labels), registry=self._registry).labels(
-            **labels
-        ).set(1)
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        self._gauges[name][labels].set(value)
+
+
+class _Families(Collector):
+    """The catalogue's metrics as prometheus_client wants them."""
+
+    def __init__(
+        self,
+        counters: dict[str, dict[Labels, Counter]],
+        gauges: dict[str, dict[Labels, Gauge]],
+        histograms: dict[str, Histogram],
+        prefix: str,
+        model_name: str,
+        cache_facts: dict[str, str],
+    ) -> None:
+        self.is_idle = True  # the last requests may have been aborted, and that is no step: its gauges are then 0
+        self._counters = counters
+        self._gauges = gauges
+        self._histograms = histograms
+        self._prefix = prefix
+        self._labels = (model_name, "0")
+        self._cache_facts = cache_facts
+
+    def collect(self) -> Iterator[Family]:
+        for metric in METRICS:
+            name, labels = self._prefix + metric.name, ("model_name", "engine", *metric.labels)
+            if metric.kind == "histogram":
+                yield self._histogram(name, metric, labels)
+                continue
+            family: CounterMetricFamily | GaugeMetricFamily
+            if metric.kind == "counter":
+                family = CounterMetricFamily(name, metric.help, labels=labels)
+                series = {own: counter.value for own, counter in self._counters[metric.name].items()}
+            else:
+                family = GaugeMetricFamily(name, metric.help, labels=labels)
+                series = {own: gauge.value for own, gauge in self._gauges[metric.name].items()}
+            for own, number in series.items():
+                family.add_metric((*self._labels, *own), 0.0 if self.is_idle and metric.name in GAUGES_OF_STEPS else number)
+            yield family
+        info = GaugeMetricFamily(f"{self._prefix}cache_config_info", "The KV memory's settings, as labels.", labels=tuple(self._cache_facts))
+        info.add_metric(tuple(self._cache_facts.values()), 1.0)
+        yield info
+
+    def _histogram(self, name: str, metric: Metric, labels: tuple[str, ...]) -> HistogramMetricFamily:
+        histogram, buckets, below = self._histograms[metric.name], [], 0.0
+        for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+            below += count
+            buckets.append((floatToGoString(bound), below))  # type: ignore[no-untyped-call]
+        family = HistogramMetricFamily(name, metric.help, labels=labels)
+        family.add_metric(self._labels, buckets, histogram.sum)
+        return family
+
+
+def _cache_facts(ready: EngineReady, cache: CacheConfig) -> dict[str, str]:
+    facts = dataclasses.asdict(cache) | {
+        "block_size": ready.block_size,
+        "num_gpu_blocks": ready.num_blocks,
+        "kv_cache_size_tokens": ready.kv_cache_tokens,
+        "kv_cache_max_concurrency": ready.max_concurrency,
+        "engine": "0",
+    }
+    return {name: str(value) for name, value in facts.items()}
 
 
 class RequestClock:
@@ -185,7 +227,7 @@ class RequestClock:
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
         self._is_ended = False
-        metrics.open_clock(self)
+        metrics.open_clock()
 
     def begin(self, begun_s: float) -> None:
         """The engine planned its first step at `begun_s`; of several calls the first one counts."""
@@ -204,10 +246,10 @@ class RequestClock:
             self._metrics.observe("time_to_first_token_seconds", now - self._arrival_s)
             self._metrics.count_prompt(num_prompt_tokens, num_cached_tokens, num_loaded_tokens)
         else:
-            self._metrics.observe("inter_token_latency_seconds", now - self._last_s)
+            self._metrics.between_tokens.observe(now - self._last_s)
         self._last_s = now
         self._num_tokens += num_new
-        self._metrics.count("generation_tokens", num_new)
+        self._metrics.generation_tokens.inc(num_new)
 
     def answer(self, num_prompt_tokens: int) -> None:
         """The one answer to a text has come now: count it, and its end."""
@@ -243,7 +285,7 @@ class RequestClock:
 
     def _close(self, reason: str) -> None:
         self._is_ended = True
-        self._metrics.close_clock(self, reason)
+        self._metrics.close_clock(reason)
 
 
 class ChoiceGroup:

@@ -6,22 +6,20 @@ model's own: it may be no valid JSON, and ends early when the answer does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True)
-class Content:
+
+class Content(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-@dataclass(frozen=True)
-class Reasoning:
+class Reasoning(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-@dataclass(frozen=True)
-class CallBegin:
+class CallBegin(msgspec.Struct, frozen=True, gc=False):
     """Call number `index` of this answer, counted from 0."""
 
     index: int
@@ -29,8 +27,7 @@ class CallBegin:
     name: str
 
 
-@dataclass(frozen=True)
-class CallArguments:
+class CallArguments(msgspec.Struct, frozen=True, gc=False):
     index: int
     text: str
 

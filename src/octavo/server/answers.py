@@ -9,8 +9,10 @@ import secrets
 import string
 from collections.abc import AsyncGenerator, Container, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from octavo.client.outputs import RequestOutput
 from octavo.parsers.calls import Grammar, JsonSchema, ToolCallParser, ToolSet
@@ -50,8 +52,7 @@ class Reading:
         return any(mark in tokens for mark in marks)
 
 
-@dataclass(frozen=True)
-class AnswerPart:
+class AnswerPart(msgspec.Struct, frozen=True):
     """What one event of choice `index` says. The last part of a choice, and only it, has a finish_reason.
 
     `num_reasoning_tokens` is the total so far, the marks and the token that ends them included.
@@ -134,7 +135,7 @@ async def paced_parts(parts: Parts, interval: int) -> Parts:
 
 
 def _joined_parts(first: AnswerPart, then: AnswerPart) -> AnswerPart:
-    return replace(then, deltas=joined_deltas(first.deltas + then.deltas), event=joined_events(first.event, then.event))
+    return msgspec.structs.replace(then, deltas=joined_deltas(first.deltas + then.deltas), event=joined_events(first.event, then.event))
 
 
 def begins_thinking(thinking: Thinking | None, tokenizer: Tokenizer, prompt_token_ids: list[int], continued: str | None) -> bool:

@@ -55,21 +55,55 @@ def deadline_of(request: Request) -> Deadline | None:
 
 async def events_until(deadline: Deadline, events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """Yield the events that come in time. Raises DeadlineExceeded; `events` are closed whatever happens."""
-    async with aclosing(events):
-        while True:
-            event = await in_time(deadline, anext(events, None))
-            if event is None:
-                return
-            yield event
+    alarm = _Alarm(deadline)
+    try:
+        async with aclosing(events):
+            while True:
+                with alarm:
+                    event = await anext(events, None)
+                if event is None:
+                    return
+                yield event
+    finally:
+        alarm.stop()
 
 
 async def in_time(deadline: Deadline, work: Awaitable[T]) -> T:
     """Return what `work` returns, if that comes in time; cancel it and raise DeadlineExceeded else."""
-    left_s = deadline.at_s - time.monotonic()
+    alarm = _Alarm(deadline)
     try:
-        async with asyncio.timeout(left_s) as waiting:
+        with alarm:
             return await work
-    except TimeoutError:
-        if waiting.expired():
-            raise deadline.error() from None
-        raise
+    finally:
+        alarm.stop()
+
+
+class _Alarm:
+    """One timer for all the waits up to a deadline. `with alarm:` around a wait; no other code is interrupted.
+
+    Raises DeadlineExceeded in place of a wait that the deadline finds, or that begins after it."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._waiting: asyncio.Task[object] | None = None
+        self._has_rung = False
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(loop.time() + deadline.at_s - time.monotonic(), self._ring)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def __enter__(self) -> None:
+        if self._has_rung or time.monotonic() >= self._deadline.at_s:
+            raise self._deadline.error()
+        self._waiting = asyncio.current_task()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        task, self._waiting = self._waiting, None
+        if self._has_rung and task is not None and task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise self._deadline.error() from None
+
+    def _ring(self) -> None:
+        self._has_rung = True
+        if self._waiting is not None:
+            self._waiting.cancel()

@@ -55,57 +55,58 @@ class EventStream(Response):
         self._events = events
         self._framing = framing
         self._more_headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        self._has_begun = False
         self._num_sent = 0
+        self._is_sending = False
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await until_disconnect(receive, self._run(send))
+        await until_disconnect(receive, self._run(send), self._watch(send))
 
     async def _run(self, send: Send) -> None:
-        async with aclosing(self._events) as events:
-            first = asyncio.ensure_future(anext(events, None))
-            try:
-                await asyncio.wait((first,), timeout=KEEP_ALIVE_S)
-                if first.done():
-                    first.result()  # raises what failed before the first event, while there is still a status to give
-                await send({**_START, "headers": [*_HEADERS, *self._more_headers]})
-                keep_alive = asyncio.create_task(self._keep_alive(send))
-                try:
-                    await self._pump(first, events, send)
-                finally:
-                    keep_alive.cancel()
-            finally:
-                if not first.done():
-                    first.cancel()
-                    await asyncio.gather(first, return_exceptions=True)
-
-    async def _pump(self, first: asyncio.Future[dict[str, Any] | None], events: AsyncGenerator[dict[str, Any], None], send: Send) -> None:
+        frame = self._framing.frame
         try:
-            event = await first
-            while event is not None:
-                await self._send(send, self._framing.frame(event), more=True)
-                event = await anext(events, None)
+            async with aclosing(self._events) as events:
+                async for event in events:
+                    if not self._has_begun:
+                        await self._begin(send)
+                    await self._send(send, frame(event), more=True)
         except OctavoError as error:
-            await self._send(send, self._framing.frame(self._framing.error(error)), more=False)
+            if not self._has_begun:
+                raise
+            await self._send(send, frame(self._framing.error(error)), more=False)
         except Exception as error:
-            if isinstance(error, ClientDisconnected):
+            if isinstance(error, ClientDisconnected) or not self._has_begun:
                 raise
             _log.exception("a stream failed")
-            await self._send(send, self._framing.frame(self._framing.error(internal_error())), more=False)
+            await self._send(send, frame(self._framing.error(internal_error())), more=False)
         else:
+            if not self._has_begun:
+                await self._begin(send)
             await self._send(send, self._framing.last, more=False)
+
+    async def _begin(self, send: Send) -> None:
+        self._has_begun = True
+        await send({**_START, "headers": [*_HEADERS, *self._more_headers]})
 
     async def _send(self, send: Send, data: bytes, *, more: bool) -> None:
         self._num_sent += 1
-        try:
-            async with asyncio.timeout(WRITE_TIMEOUT_S):
-                await send({"type": "http.response.body", "body": data, "more_body": more})
-        except TimeoutError:
-            raise ClientDisconnected from None
+        self._is_sending = True
+        await send({"type": "http.response.body", "body": data, "more_body": more})
+        self._is_sending = False
 
-    async def _keep_alive(self, send: Send) -> None:
-        while True:
-            before = self._num_sent
+    async def _watch(self, send: Send) -> None:
+        """One timer for all that a stream waits for: say something where nothing is said for a while, and return, which ends
+        the stream, when the client has not read for WRITE_TIMEOUT_S. Where even the first event is late, the answer begins."""
+        stuck_s = 0.0
+        while stuck_s < WRITE_TIMEOUT_S:
+            num_sent = self._num_sent
             await asyncio.sleep(KEEP_ALIVE_S)
-            if self._num_sent == before:
-                await self._send(send, b": keep-alive\n\n", more=True)
+            if self._num_sent != num_sent:
+                stuck_s = 0.0
+            elif self._is_sending:
+                stuck_s += KEEP_ALIVE_S
+            elif self._has_begun:
+                await send({"type": "http.response.body", "body": b": keep-alive\n\n", "more_body": True})
+            else:
+                await self._begin(send)

@@ -12,9 +12,8 @@ whose token text has no fixed bytes (`Spelling.OTHER`) are decoded in short wind
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.vocabulary import Spelling
@@ -22,8 +21,7 @@ from octavo.text.vocabulary import Spelling
 _UNFINISHED = "\ufffd"
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """New text (maybe empty), and the stop string that ended the answer, if one did."""
 
     text: str
@@ -46,29 +44,28 @@ class Detokenizer:
         min_tokens: int = 0,
         continues_text: bool = False,
     ) -> None:
-        self._is_skipped = tokenizer.is_special if skip_special_tokens else lambda _: False
         drops_first_space = tokenizer.drops_first_space and not continues_text
         self._stream: _Stream
         if tokenizer.spelling is Spelling.OTHER:
-            self._stream = _WindowStream(tokenizer)
+            self._stream = _WindowStream(tokenizer, skip_special_tokens)
         else:
-            self._stream = _ByteStream(tokenizer, drops_first_space)
+            self._stream = _ByteStream(tokenizer.shown_bytes if skip_special_tokens else tokenizer.token_bytes, drops_first_space)
         self._search = _StopSearch(stop, include_stop_str_in_output) if stop else None
         self._unsearched_tokens = min_tokens if stop else 0
 
     def push(self, token_ids: Sequence[int]) -> Piece:
         """Return the text that these further tokens bring. After a stop string every piece is empty and names it."""
         if self._search is None:
-            return Piece(self._read(token_ids))
+            return Piece(self._stream.push(token_ids))
         if self._search.found is not None:
             return Piece("", self._search.found)
         head = ""
         if self._unsearched_tokens:
-            head = self._read(token_ids[: self._unsearched_tokens])
+            head = self._stream.push(token_ids[: self._unsearched_tokens])
             rest = token_ids[self._unsearched_tokens :]
             self._unsearched_tokens = max(0, self._unsearched_tokens - len(token_ids))
             token_ids = rest
-        text = self._search.push(self._read(token_ids))
+        text = self._search.push(self._stream.push(token_ids))
         return Piece(head + text, self._search.found)
 
     def finish(self) -> str:
@@ -79,12 +76,9 @@ class Detokenizer:
             return ""
         return self._search.push(self._stream.finish()) + self._search.finish()
 
-    def _read(self, token_ids: Sequence[int]) -> str:
-        return self._stream.push([token_id for token_id in token_ids if not self._is_skipped(token_id)])
-
 
 class _Stream(Protocol):
-    def push(self, token_ids: list[int]) -> str: ...
+    def push(self, token_ids: Sequence[int]) -> str: ...
 
     def finish(self) -> str: ...
 
@@ -92,13 +86,14 @@ class _Stream(Protocol):
 class _ByteStream:
     """Tokens are bytes; text is what they spell in UTF-8."""
 
-    def __init__(self, tokenizer: Tokenizer, drops_first_space: bool) -> None:
-        self._token_bytes = tokenizer.token_bytes
+    def __init__(self, bytes_of: Callable[[int], bytes], drops_first_space: bool) -> None:
+        self._bytes_of = bytes_of
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._drops_space = drops_first_space
 
-    def push(self, token_ids: list[int]) -> str:
-        return self._trim(self._decoder.decode(b"".join(map(self._token_bytes, token_ids))))
+    def push(self, token_ids: Sequence[int]) -> str:
+        text = self._decoder.decode(b"".join(map(self._bytes_of, token_ids)))
+        return self._trim(text) if self._drops_space else text
 
     def finish(self) -> str:
         return self._trim(self._decoder.decode(b"", final=True))
@@ -119,13 +114,14 @@ class _WindowStream:
     _CONTEXT = 6  # tokens before the window, enough for any decoder's view of neighbours
     _LIMIT = 16  # tokens that may wait for the end of a character; no character has so many
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
         self._tokenizer = tokenizer
+        self._is_skipped = tokenizer.is_special if skip_special_tokens else lambda _: False
         self._context: list[int] = []
         self._waiting: list[int] = []
 
-    def push(self, token_ids: list[int]) -> str:
-        return "".join(map(self._push_one, token_ids))
+    def push(self, token_ids: Sequence[int]) -> str:
+        return "".join(self._push_one(token_id) for token_id in token_ids if not self._is_skipped(token_id))
 
     def finish(self) -> str:
         text = self._text_of_waiting()

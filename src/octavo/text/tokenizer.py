@@ -159,6 +159,10 @@ class Tokenizer:
             known = self._bytes[token_id] = self._read_bytes(token_id)
         return known
 
+    def shown_bytes(self, token_id: int) -> bytes:
+        """Return the same, but nothing for a special token."""
+        return b"" if token_id in self._special_ids else self.token_bytes(token_id)
+
     def min_tokens(self, text: str) -> int:
         """Return a number of tokens that `text` surely takes, in little time: its bytes over those of the longest token.
 

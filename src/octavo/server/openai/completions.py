@@ -8,9 +8,9 @@ and it is not shown.
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 

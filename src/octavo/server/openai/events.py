@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TypeVar
 
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from octavo.client.outputs import RequestOutput
@@ -53,7 +53,8 @@ def paced_events(request: Request, body: RequestBody, prompts: Sequence[Prompt],
     """Return the same events, those of a choice joined until they bring `stream_interval` tokens."""
     state: ServerState = request.app.state.server
     interval = body.stream_interval or state.config.stream_interval
-    return paced(salted_events(request, body, prompts, name), interval, joined_events, lambda event: event)
+    events = salted_events(request, body, prompts, name)
+    return events if interval == 1 else paced(events, interval, joined_events, lambda event: event)
 
 
 async def paced(
