@@ -22,6 +22,7 @@ import msgspec
 from octavo.config.schema import EngineConfig
 from octavo.engine.endpoint import EngineSocket
 from octavo.engine.lifeline import die_with_parent, forbid_core_dumps
+from octavo.engine.log_stream import LogStream
 from octavo.engine.loop import EngineLoop
 from octavo.engine.startup import PhaseClock, start_engine
 from octavo.errors import OctavoError
@@ -36,7 +37,7 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
     forbid_core_dumps()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, stream=LogStream(sys.stderr.fileno()), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     clock = PhaseClock(process_start_s())
     clock.mark("import")
 

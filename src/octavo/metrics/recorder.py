@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric as Family
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -186,7 +187,9 @@ class _Families(Collector):
             for own, number in series.items():
                 family.add_metric((*self._labels, *own), 0.0 if self.is_idle and metric.name in GAUGES_OF_STEPS else number)
             yield family
-        info = GaugeMetricFamily(f"{self._prefix}cache_config_info", "The KV memory's settings, as labels.", labels=tuple(self._cache_facts))
+        info = GaugeMetricFamily(
+            f"{self._prefix}cache_config_info", "The KV memory's settings, as labels.", labels=tuple(self._cache_facts)
+        )
         info.add_metric(tuple(self._cache_facts.values()), 1.0)
         yield info
 

@@ -9,6 +9,8 @@ from typing import Literal
 
 import orjson
 
+from octavo.engine.log_stream import LogStream
+
 MAX_MESSAGE_CHARS = 4000
 
 
@@ -40,7 +42,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str, form: Literal["text", "json"] | str) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(LogStream(sys.stderr.fileno()))
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logger = logging.getLogger("octavo")
     logger.handlers[:] = [handler]
