@@ -81,6 +81,7 @@ def draw_limits(rng):
         chunked_prefill=budget < MAX_MODEL_LEN or rng.random() < 0.7,
         watermark=rng.choice((0.0, 0.0, 0.2)),
         policy=rng.choice(("fcfs", "fcfs", "priority")),
+        mixed_step_s=rng.choice((None, 0.001, 0.03)),
     )
 
 

@@ -22,7 +22,7 @@ from octavo.cli.plan_model import PlannedModel, find_planned_model
 from octavo.cli.simulate_flags import CLOSED_FLAGS, simulate_parser
 from octavo.config.resolve import resolve
 from octavo.config.schema import EngineConfig
-from octavo.engine.startup import check_limits, choose_batch_size
+from octavo.engine.startup import check_limits, choose_batch_size, choose_mixed_step_s
 from octavo.errors import ConfigError, OutOfMemory
 from octavo.kv.manager import KVManager
 from octavo.planner import catalogue
@@ -167,6 +167,7 @@ def _limits(config: EngineConfig, sizing: Sizing) -> Limits:
         chunked_prefill=scheduler.enable_chunked_prefill,
         watermark=scheduler.watermark,
         policy=cast(Policy, scheduler.scheduling_policy),
+        mixed_step_s=choose_mixed_step_s(scheduler),
     )
 
 

@@ -250,9 +250,18 @@ FLAGS: tuple[Flag, ...] = (
         "performance-mode",
         "scheduler.performance_mode",
         "Scheduling",
-        "defaults of the two sizes: throughput doubles them, interactivity halves the tokens of a step",
+        "defaults: throughput doubles the two sizes and cuts no prompt for a pace, interactivity halves tokens and milliseconds of a step",
         "balanced|throughput|interactivity",
         _one_of("balanced", "throughput", "interactivity"),
+    ),
+    Flag(
+        "mixed-step-ms",
+        "scheduler.mixed_step_ms",
+        "Scheduling",
+        "how long a step with both prompts and answers in progress should take: prompts are cut to what is known to take that long; "
+        "200 where nothing is given, 0 cuts none",
+        "MS",
+        parse_number,
     ),
     Flag(
         "scheduling-policy",

@@ -153,6 +153,7 @@ class SchedulerConfig:
     long_prefill_token_threshold: int = 0  # 0: half of what is left of a step
     long_prefill_token_threshold_adaptive: bool = False  # never less than an equal share of a step
     watermark: float = 0.0  # share of blocks kept free when admitting waiting requests
+    mixed_step_ms: float | None = None  # prompts are cut so that a step that others wait for takes this long; 0: never; None: by mode
     max_queue_s: float | None = None  # longest wait for a first step; None: for ever
     async_scheduling: bool | None = None  # plan a step while the one before it computes; None: if a CPU is left to plan on
 
@@ -176,6 +177,8 @@ class SchedulerConfig:
             raise ConfigError(f"long_prefill_token_threshold is {self.long_prefill_token_threshold}; it must be at least 0 (0: off)")
         if self.max_queue_s is not None and not 0 < self.max_queue_s <= MAX_WAIT_S:
             raise ConfigError(f"max_queue_s is {self.max_queue_s:g}; it must be more than 0 and at most {MAX_WAIT_S:,.0f}")
+        if self.mixed_step_ms is not None and not 0 <= self.mixed_step_ms <= 60_000:
+            raise ConfigError(f"mixed_step_ms is {self.mixed_step_ms:g}; it must be at least 0 (0: off) and at most 60,000")
         if not 0 <= self.watermark < 1:
             raise ConfigError(f"watermark is {self.watermark:g}; it must be at least 0 and less than 1")
 

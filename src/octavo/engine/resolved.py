@@ -12,7 +12,15 @@ from octavo.backends.registry import open_backend
 from octavo.config.schema import EngineConfig
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.pooling_startup import choose_pooling_limits
-from octavo.engine.startup import MAX_LENGTH, choose_batch_size, choose_kv_dtype, choose_max_model_len, plans_ahead, size_engine
+from octavo.engine.startup import (
+    MAX_LENGTH,
+    choose_batch_size,
+    choose_kv_dtype,
+    choose_max_model_len,
+    choose_mixed_step_s,
+    plans_ahead,
+    size_engine,
+)
 from octavo.errors import ModelError
 from octavo.loaders.store import resolve_model
 from octavo.ops.interface import Backend
@@ -37,6 +45,7 @@ def resolved_settings(config: EngineConfig) -> Resolved:
 def of_device(config: EngineConfig, backend: Backend) -> Resolved:
     """Return what needs no model to be known."""
     made: dict[str, Any] = {"runtime.threads": backend.threads, "runtime.isa": backend.isa, "cache.kv_cache_dtype": choose_kv_dtype(config)}
+    made["scheduler.mixed_step_ms"] = 1000 * (choose_mixed_step_s(config.scheduler) or 0)
     made |= {"scheduler.async_scheduling": plans_ahead(config), "cache.gpu_memory_utilization": CPU_UTILIZATION}
     if config.scheduler.enable_chunked_prefill or config.model.max_model_len is not None:
         made |= _batch(*choose_batch_size(config.scheduler, config.model.max_model_len or MAX_LENGTH))

@@ -39,6 +39,7 @@ from octavo.worker.worker import Worker
 log = logging.getLogger(__name__)
 
 MAX_LENGTH = 1 << 31  # of any context
+MIXED_STEP_S = {"interactivity": 0.1, "balanced": 0.2, "throughput": None}  # where nothing is given
 STEPS_UNDER_WAY = 2  # steps of one request that may be planned and not applied
 
 
@@ -95,6 +96,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         watermark=config.scheduler.watermark,
         policy=cast(Policy, config.scheduler.scheduling_policy),
         max_queue_s=config.scheduler.max_queue_s,
+        mixed_step_s=choose_mixed_step_s(config.scheduler),
     )
     check_limits(limits)
     parts = make_parts(config.cache, loaded, kv_spec, path, ledger, worker.read_block)
@@ -209,6 +211,13 @@ def choose_batch_size(config: SchedulerConfig, max_model_len: int) -> tuple[int,
     if seqs is None:
         chosen_seqs = min(chosen_seqs, tokens)
     return chosen_seqs, tokens
+
+
+def choose_mixed_step_s(config: SchedulerConfig) -> float | None:
+    """Return how long a step with prompts and answers in progress should take, in seconds; None: however long."""
+    if config.mixed_step_ms is None:
+        return MIXED_STEP_S[config.performance_mode]
+    return config.mixed_step_ms / 1000 or None
 
 
 def check_limits(limits: Limits) -> None:

@@ -19,7 +19,8 @@ class Limits:
     `max_num_batched_tokens` is at least `max_num_seqs`, so that each running request gets a token in each step.
     `long_prefill_token_threshold` caps one request's share of a step while others are there; 0: half of what is left.
     `adaptive_threshold`: the cap is never below an equal share. `watermark` is the share of blocks kept free when waiting
-    requests are admitted beside running ones. `max_queue_s`: how long a request may wait for its first step; None: for ever.
+    requests are admitted beside running ones. `mixed_step_s`: how long a step with both prompts and answers in progress should
+    take; its prompts are cut to that. None: however long. `max_queue_s`: how long a request may wait for its first step; None: for ever.
     """
 
     max_model_len: int
@@ -32,6 +33,7 @@ class Limits:
     watermark: float = 0.0
     policy: Policy = "fcfs"
     max_queue_s: float | None = None
+    mixed_step_s: float | None = None
 
 
 def check_request(request: GenerateRequest, limits: Limits, kv_tokens: int) -> None:

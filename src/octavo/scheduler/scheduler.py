@@ -2,7 +2,8 @@
 
 One token budget a step, and one of positions whose logits are computed (max_num_seqs): running requests first and by rank,
 then waiting ones while budget, places and blocks last. A prompt in progress takes at most half of what is left, so that none
-freezes those behind it; what they leave goes back to the first. When blocks run out, the running request of the last rank
+freezes those behind it; what they leave goes back to the first. While others wait for their next token, the prompts of a
+step are cut to what is known to take mixed_step_s (scheduler/pace.py). When blocks run out, the running request of the last rank
 is preempted: its blocks go back, and later it is computed again from prompt + output, of which the prefix cache may still
 hold a part. No token is sent twice. A request that wants its prompt's log-probabilities computes those positions itself,
 cached or not, in chunks that leave each other row its logits.
@@ -38,6 +39,7 @@ from octavo.kv.manager import KVManager
 from octavo.messages.step import NewRow, RowStep, SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import GenerateRequest, TokenDelta, TokenLogprobs
 from octavo.scheduler.admission import Limits, check_request
+from octavo.scheduler.pace import PromptPace
 from octavo.scheduler.queue import FairQueue, RankedQueue, WaitingQueue
 from octavo.scheduler.request_state import RequestState, Status, rank_of
 from octavo.scheduler.stop import Ending
@@ -70,6 +72,7 @@ class Scheduler:
         self._running: list[RequestState] = []  # by rank
         self._in_flight: deque[list[RequestState]] = deque()  # of each plan not applied, the states of its rows
         self._closed_rows: list[str] = []  # requests that left the batch since the last plan
+        self._pace = PromptPace(limits.mixed_step_s if limits.chunked_prefill else None, limits.max_num_batched_tokens)
         self._watermark_blocks = int(limits.watermark * kv.pool.num_blocks)
         self._num_added = 0
         self._num_steps = 0
@@ -177,7 +180,9 @@ class Scheduler:
     def apply(self, plan: StepPlan, result: StepResult) -> list[TokenDelta]:
         """Take in the tokens of the oldest plan in flight: one delta for each request that got some. Rows of requests that
         ended meanwhile are skipped, and so are rows that were not run (their `token_ids` are empty)."""
-        self.kv.observe_step(plan.num_tokens, result.device_s)
+        num_tokens = plan.num_tokens
+        self.kv.observe_step(num_tokens, result.device_s)
+        self._pace.observe(num_tokens - len(plan.rows), result.device_s)
         states = self._in_flight.popleft()
         deltas: list[TokenDelta] = []
         if result.scored or len(result.sampled) < len(states):
@@ -210,7 +215,7 @@ class Scheduler:
         Returns the tokens and the logits that are left; `cut` gets the places of the prompts that were cut short."""
         running = self._running
         # what is left beyond one token a row, which is counted at the end
-        budget, logits = self.limits.max_num_batched_tokens, self.limits.max_num_seqs
+        budget, logits = self._budget(), self.limits.max_num_seqs
         for position, state in enumerate(running, start=1):  # preemption takes from its end, which this loop follows
             start = state.num_planned_tokens
             if start < state.plain_until:
@@ -291,6 +296,13 @@ class Scheduler:
             wants_sample = state.num_planned_tokens == state.num_tokens
             rows[place] = RowStep(row.request_id, row.start, row.num_tokens + more, row.new_block_ids + added, wants_sample)
             budget -= more
+
+    def _budget(self) -> int:
+        """Return the tokens of this step: all that it holds, or, where others wait for their next token, what keeps the pace."""
+        budget = self.limits.max_num_batched_tokens
+        if any(state.plain_until for state in self._running):
+            budget = min(budget, len(self._running) + self._pace.num_tokens)
+        return budget
 
     def _chunk_cap(self) -> int:
         """Return the most tokens that one request may get in this step; a lone request has nobody to starve."""

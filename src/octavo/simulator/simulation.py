@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from octavo.errors import CapacityError, RequestError
 from octavo.kv.manager import KVManager
 from octavo.messages.step import StepPlan, StepResult
@@ -170,8 +172,9 @@ class Simulation:
 
     def _finish_oldest(self) -> None:
         plan = self._in_flight.popleft()
-        self.now_s += self._step_time.seconds(work_of(plan))
-        self._take_in(self.scheduler.apply(plan, self._model.execute(plan)))
+        step_s = self._step_time.seconds(work_of(plan))
+        self.now_s += step_s
+        self._take_in(self.scheduler.apply(plan, replace(self._model.execute(plan), device_s=step_s)))
         scheduler = self.scheduler
         self._samples.append(Sample(self.now_s, scheduler.kv.pool.usage, scheduler.num_running, scheduler.num_waiting))
 
