@@ -1,6 +1,7 @@
 """`StepEstimator`: what a step has to do at least, counted off the recorded forward pass: whatever the family, it is what runs.
 
-    operations   2 * (out * in) for each row that a matrix is applied to; 4 * q_width for each (query, key) pair of an attention
+    operations   2 * (out * in) for each row that a matrix is applied to; for each (query, key) pair of an
+                 attention 4 * q_width, of a latent one 2 * rotary width more
     read         every matrix once, an embedding's row for each token, the KV that a row's tokens see once a layer
     written      the KV of each token
 
@@ -13,26 +14,26 @@ from collections import Counter
 
 from octavo.messages.stats import StepEstimate
 from octavo.messages.step import StepPlan
-from octavo.ops.recording import Attention, Embed, Linear, Program
-from octavo.specs import AttentionSpan, KVSpec
+from octavo.ops.recording import Attention, Embed, HeadLinear, LatentAttention, Linear, Program
+from octavo.specs import FULL_ATTENTION, AttentionSpan, KVSpec
 
 
 class StepEstimator:
     def __init__(self, program: Program, kv_spec: KVSpec) -> None:
         steps = program.instructions
-        products = [step for step in steps if isinstance(step, Linear)]
-        attentions = [step for step in steps if isinstance(step, Attention)]
+        products = [step for step in steps if isinstance(step, Linear | HeadLinear)]
+        attentions = [_attention(step) for step in steps if isinstance(step, Attention | LatentAttention)]
         rows = [step.weight for step in steps if isinstance(step, Embed)]
         self._token_operations = sum(_operations(step) for step in products if step.out.rows == "T")
         self._logit_operations = sum(_operations(step) for step in products if step.out.rows == "S")
         self._matrix_bytes = sum(weight.num_bytes for weight in {id(step.weight): step.weight for step in products}.values())
         self._token_read_bytes = sum(weight.num_bytes // weight.shape[0] for weight in rows)
-        self._layer_bytes = kv_spec.num_kv_heads * 2 * kv_spec.vector_bytes  # of one position
+        self._layer_bytes = kv_spec.bytes_per_token // kv_spec.num_layers  # of one position
         self._token_written_bytes = len(attentions) * self._layer_bytes
-        self._num_layers = Counter(step.span for step in attentions)
+        self._num_layers = Counter(span for span, _ in attentions)
         self._pair_operations: Counter[AttentionSpan] = Counter()  # of all layers of a span
-        for step in attentions:
-            self._pair_operations[step.span] += 4 * step.q.width
+        for span, operations in attentions:
+            self._pair_operations[span] += operations
 
     def estimate(self, plan: StepPlan) -> StepEstimate:
         tokens = plan.num_tokens
@@ -46,7 +47,14 @@ class StepEstimator:
         return StepEstimate(operations, read, tokens * self._token_written_bytes)
 
 
-def _operations(step: Linear) -> int:
+def _attention(step: Attention | LatentAttention) -> tuple[AttentionSpan, int]:
+    """Return what the layer sees, and the operations of one (query, key) pair."""
+    if isinstance(step, LatentAttention):
+        return FULL_ATTENTION, 4 * step.q.width + 2 * step.q_rotary.width
+    return step.span, 4 * step.q.width
+
+
+def _operations(step: Linear | HeadLinear) -> int:
     rows, columns = step.weight.shape
     return 2 * rows * columns
 

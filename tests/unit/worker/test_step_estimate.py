@@ -1,10 +1,16 @@
 """What a step has to do, for the little model of conftest.py: 2 layers, 16 wide, 4 query and 2 KV heads of 4, 24 wide inside, 50 ids."""
 
-import pytest
+import math
 
+import pytest
+from tests.models.tiny import CASES
+
+from octavo.backends.reference.backend import ReferenceBackend
+from octavo.loaders.tensor_names import expected_shapes
 from octavo.messages.step import RowStep, StepPlan
+from octavo.models.registry import bind
 from octavo.ops.recording import record
-from octavo.specs import FULL_ATTENTION, AttentionSpan
+from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, RawTensor
 from octavo.worker.estimate import StepEstimator, _pairs
 
 LAYER = 16 * 16 + 2 * 8 * 16 + 16 * 16 + 3 * 16 * 24  # numbers in its matrices
@@ -37,3 +43,16 @@ def test_rows_share_the_weights_but_each_reads_its_own_context(loaded):
 def test_pairs_are_what_each_position_sees(span):
     for count in range(17):
         assert _pairs(span, count) == sum(position - span.first_seen(position) + 1 for position in range(count))
+
+
+def test_a_latent_layer_keeps_one_vector_and_scores_its_rotary_part_too():
+    spec = CASES["deepseek-v2"]  # 2 layers, 4 heads, latents of 32 and rotary keys of 6
+    backend = ReferenceBackend()
+    tensors = {
+        name: RawTensor(name, shape, Format.F32, memoryview(bytes(4 * math.prod(shape)))) for name, shape in expected_shapes(spec).items()
+    }
+    kv_spec = spec.kv_spec("f32")
+    estimator = StepEstimator(record(bind(spec, tensors, backend), kv_spec), kv_spec)
+    near, far = (estimator.estimate(StepPlan(step_id=1, new_rows=[], rows=[RowStep("r", at, 1, [], True)], released=[])) for at in (8, 9))
+    assert far.operations - near.operations == 2 * (4 * 4 * 32 + 2 * 4 * 6)
+    assert far.read_bytes - near.read_bytes == far.write_bytes == 2 * 4 * (32 + 6)
