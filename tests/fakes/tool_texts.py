@@ -29,9 +29,13 @@ def as_json(name, arguments, key="arguments"):
     return json.dumps({"name": name, key: arguments}, ensure_ascii=False)
 
 
+def as_texts(arguments):
+    """Return values as they stand between tags: a text as it is, all else as JSON."""
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
+
+
 def as_xml(name, arguments):
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
-    parameters = "".join(f"<parameter={key}>\n{text}\n</parameter>\n" for key, text in texts.items())
+    parameters = "".join(f"<parameter={key}>\n{text}\n</parameter>\n" for key, text in as_texts(arguments).items())
     return f"<function={name}>\n{parameters}</function>"
 
 
@@ -85,7 +89,60 @@ def qwen_xml(calls):
     return wrapped("<tool_call>", "</tool_call>", as_xml)(calls)
 
 
+def glm(calls):
+    def one(name, arguments):
+        pairs = "".join(f"<arg_key>{key}</arg_key>\n<arg_value>{text}</arg_value>\n" for key, text in as_texts(arguments).items())
+        return f"<tool_call>{name}\n{pairs}</tool_call>"
+
+    return "\n".join(one(*call) for call in calls)
+
+
+def glm_in_one_line(calls):
+    return glm(calls).replace(">\n<", "><").replace("\n<arg_key>", "<arg_key>").replace("stop\n", "stop")
+
+
+def invocations(prefix, before="", after="", key_end=None):
+    """As several families write them: <invoke name="f"><parameter name="k">v</parameter></invoke>, with a prefix of their own."""
+
+    def one(name, arguments):
+        texts = as_texts(arguments)
+        pairs = "".join(
+            f'<{prefix}parameter name="{key}"{key_end(arguments[key]) if key_end else ""}>{text}</{prefix}parameter>\n'
+            for key, text in texts.items()
+        )
+        return f'{before}<{prefix}invoke name="{name}">\n{pairs}</{prefix}invoke>{after}'
+
+    return lambda calls: "\n".join(one(*call) for call in calls)
+
+
+def says_kind(value):
+    return f' string="{"true" if isinstance(value, str) else "false"}"'
+
+
+def around(opener, closer, write):
+    return lambda calls: f"{opener}\n{write(calls)}\n{closer}"
+
+
 WRITERS = [
+    ("deepseek_v32", around("<｜DSML｜function_calls>", "</｜DSML｜function_calls>", invocations("｜DSML｜", key_end=says_kind))),
+    ("ernie45", hermes),
+    ("glm45", glm),
+    ("glm47", glm_in_one_line),
+    ("hunyuan_a13b", lambda calls: f"<tool_calls>{json_list(calls)}</tool_calls>"),
+    ("internlm", lambda calls: "".join(f"<|action_start|><|plugin|>\n{as_json(*call, key='parameters')}<|action_end|>" for call in calls)),
+    ("mimo", qwen_xml),
+    ("minimax_m2", around("<minimax:tool_call>", "</minimax:tool_call>", invocations(""))),
+    (
+        "step3",
+        around(
+            "<｜tool_calls_begin｜>",
+            "<｜tool_calls_end｜>",
+            invocations("steptml:", "<｜tool_call_begin｜>function<｜tool_sep｜>", "<｜tool_call_end｜>"),
+        ),
+    ),
+    ("step3p5", qwen_xml),
+    ("xlam", json_list),
+    ("xlam", lambda calls: f"```json\n{json_list(calls)}\n```"),
     ("deepseek_v3", deepseek_v3),
     ("deepseek_v31", deepseek_v31),
     ("granite", lambda calls: "<|tool_call|>" + json_list(calls)),

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 
 from octavo.parsers.deltas import Content, Delta, Reasoning
 from octavo.parsers.prose import Prose
-from octavo.parsers.reader import NotACall, Reader, Steps
+from octavo.parsers.reader import Reader, Steps
 
 
 @dataclass(frozen=True)
 class Thinking:
-    """The marks around reasoning. `begins_inside`: the model leaves out the opening one when the prompt does not end in either."""
+    """The marks around reasoning. `begins_inside`: the model leaves out the opening one when the prompt does not end in either.
+    `frame`: marks that may stand around the answer, and are no part of it."""
 
     open: str = "<think>"
     close: str = "</think>"
     begins_inside: bool = False
+    frame: tuple[str, str] | None = None
 
     def is_inside(self, prompt_end: str) -> bool:
         """Return whether an answer to a prompt that ends so begins as reasoning."""
@@ -58,7 +60,7 @@ class ReasoningParser:
 
     def _read(self) -> Steps[None]:
         reader = self._reader
-        if (yield from reader.attempt(self._read_open())):
+        if (yield from reader.attempt(self._read_mark(self._thinking.open))):
             self.is_thinking = True
         if self.is_thinking:
             self._reasoning.trims_start = True
@@ -66,10 +68,14 @@ class ReasoningParser:
             self._reasoning.finish(trims_end=True)
             self._content.trims_start = True
             self.is_thinking = False
+        frame = self._thinking.frame
+        is_framed = frame is not None and (yield from reader.attempt(self._read_mark(frame[0])))
+        if frame is not None and is_framed:
+            self._content.trims_start = True
+            yield from reader.until(frame[1:], self._content.write)
         yield from reader.until((), self._content.write)
-        self._content.finish(trims_end=False)
+        self._content.finish(trims_end=is_framed)
 
-    def _read_open(self) -> Steps[None]:
+    def _read_mark(self, mark: str) -> Steps[None]:
         yield from self._reader.skip_space()
-        if not (yield from self._reader.try_word(self._thinking.open)):
-            raise NotACall
+        yield from self._reader.expect(mark)

@@ -48,7 +48,7 @@ class Reading:
         """Return whether some marks are among `tokens`: the special ones are left out of text unless asked for."""
         marks = self.calls.openers + self.calls.closers if self.calls else ()
         if self.thinking is not None:
-            marks += (self.thinking.open, self.thinking.close)
+            marks += (self.thinking.open, self.thinking.close, *(self.thinking.frame or ()))
         return any(mark in tokens for mark in marks)
 
 

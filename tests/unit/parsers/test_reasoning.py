@@ -44,6 +44,22 @@ def test_only_the_beginning_can_be_reasoning(text, inside, expected):
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<think>\nhm\n</think>\n<answer>\nYes. \n</answer>\n", ("hm", "Yes.")),
+        ("<answer>Yes</answer>", ("", "Yes")),
+        ("<think>hm</think>Yes", ("hm", "Yes")),
+        ("<think>hm</think>a <answer>b</answer> c", ("hm", "a <answer>b</answer> c")),
+        ("<think>hm</think><answer>cut sho", ("hm", "cut sho")),
+        ("<think>hm</think><ans", ("hm", "<ans")),
+        ("<think>hm</think><answer>a</answer>b</answer>", ("hm", "ab</answer>")),
+    ],
+)
+def test_marks_around_the_answer_are_no_part_of_it(text, expected):
+    assert split(text, thinking=REASONING_FORMATS["hunyuan_a13b"]) == expected
+
+
+@pytest.mark.parametrize(
     ("prompt_end", "plain", "begins"),
     [
         ("<|assistant|>\n", False, True),

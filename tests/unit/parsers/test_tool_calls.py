@@ -213,3 +213,42 @@ def test_twice_the_text_takes_at_most_about_twice_the_time(name, write):
 
 def test_the_schemas_here_are_what_the_calls_need():
     assert {name for name, _ in CALLS} == set(SCHEMAS)
+
+
+REAL = [  # with the spaces and line breaks that models and their makers' examples have
+    ("glm45", "<tool_call>get_weather <arg_key>city</arg_key> <arg_value>Oslo</arg_value> </tool_call>"),
+    ("glm47", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Oslo</arg_value></tool_call>"),
+    (
+        "minimax_m2",
+        '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n</invoke>\n</minimax:tool_call>',
+    ),
+    (
+        "step3",
+        "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜>\n"
+        '<steptml:invoke name="get_weather">\n<steptml:parameter name="city">Oslo</steptml:parameter>\n</steptml:invoke>\n'
+        "<｜tool_call_end｜>\n<｜tool_calls_end｜>",
+    ),
+    (
+        "deepseek_v32",
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">\n'
+        '<｜DSML｜parameter name="city" string="true">Oslo</｜DSML｜parameter>\n'
+        "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    ),
+    ("mimo", "<tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n</function>\n</tool_call>"),
+    ("xlam", '[{"name": "get_weather", "arguments": {"city": "Oslo"}}]'),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), REAL, ids=[name for name, _ in REAL])
+def test_calls_are_read_as_models_have_written_them(name, text):
+    folded = parse(make_parser(name), list(f"Let me look.\n{text}" if name != "xlam" else text))
+    assert folded.calls == [["get_weather", '{"city": "Oslo"}']]
+    assert folded.content == ("Let me look." if name != "xlam" else "")
+
+
+def test_a_kind_that_the_answer_names_goes_before_the_schema():
+    text = (
+        '<｜DSML｜invoke name="get_weather"><｜DSML｜parameter name="days" string="true">3</｜DSML｜parameter>'
+        '<｜DSML｜parameter name="city" string="false">["a"]</｜DSML｜parameter></｜DSML｜invoke>'
+    )
+    assert parse(make_parser("deepseek_v32"), [text]).calls == [["get_weather", '{"days": "3", "city": ["a"]}']]
