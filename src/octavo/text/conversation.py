@@ -17,16 +17,21 @@ MAX_MESSAGES = 4096
 MAX_PARTS = 1024
 MAX_TOOL_CALLS = 128
 MAX_ID_CHARS = 256
+MAX_NOTES = 65_536  # annotations or logprobs of an earlier answer, which are not read
+MAX_INDEX = 2**31 - 1
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _OTHER_PARTS = frozenset(
     {"image_url", "image", "input_image", "input_audio", "audio_url", "audio", "video_url", "video", "file", "input_file"}
 )
-_PART_FIELDS = frozenset({"type", "text", "annotations", "logprobs", "cache_control"})
-_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning"})
-_ANSWER_FIELDS = frozenset({"refusal", "annotations", "audio", "function_call"})  # come back when clients echo our answers
-_NAME = re.compile(r"[^\s<|\\/>\x00-\x1f]{1,64}")
+_PART_NOTES: dict[str, tuple[type[Any], int]] = {"annotations": (list, MAX_NOTES), "logprobs": (list, MAX_NOTES), "cache_control": (dict, 16)}
+_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "annotations"})
+ABSENT_FIELDS = ("refusal", "audio", "function_call")  # stand empty in answers that clients send back
+_CALL_FIELDS = frozenset({"id", "type", "function", "index"})
+_FUNCTION_FIELDS = frozenset({"name", "arguments"})
+NAME_PATTERN = r"^[^\s<|\\/>\x00-\x1f]{1,64}$"
+_NAME = re.compile(NAME_PATTERN[1:-1])
 
 _JSON_KINDS: dict[type, str] = {
     type(None): "null",
@@ -57,8 +62,14 @@ def _message(message: object, where: str, known_calls: set[str]) -> Message:
     if not isinstance(message, dict):
         raise _wrong_type(where, "an object with role and content", message)
     for field in message:
-        if field not in _FIELDS and field not in _ANSWER_FIELDS:
+        if field not in _FIELDS and field not in ABSENT_FIELDS:
             raise _unknown_field(where, field)
+    for field in ABSENT_FIELDS:
+        if message.get(field) is not None:
+            raise InvalidRequest(
+                f"{where}.{field} is not read by this server; leave it out", code="unsupported_parameter", param=f"{where}.{field}"
+            )
+    _check_note(message, "annotations", list, MAX_NOTES, where)
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise InvalidRequest(f"{where}.role must be one of {', '.join(ROLES)}", param=f"{where}.role")
@@ -77,11 +88,13 @@ def _message(message: object, where: str, known_calls: set[str]) -> Message:
                 f"{where}.tool_call_id must name a tool call of an earlier assistant message", param=f"{where}.tool_call_id"
             )
         clean["tool_call_id"] = call_id
-    field = "reasoning_content" if message.get("reasoning_content") is not None else "reasoning"
-    if message.get(field) is not None:
-        if not isinstance(message[field], str):
-            raise _wrong_type(f"{where}.{field}", "a string", message[field])
-        clean["reasoning_content"] = message[field]
+    elif message.get("tool_call_id") is not None:
+        raise InvalidRequest(f"{where}.tool_call_id: only a tool's message answers a call", param=f"{where}.tool_call_id")
+    for field in ("reasoning", "reasoning_content"):  # two names of one thing; the second wins
+        if message.get(field) is not None:
+            if not isinstance(message[field], str):
+                raise _wrong_type(f"{where}.{field}", "a string", message[field])
+            clean["reasoning_content"] = message[field]
     return clean
 
 
@@ -116,13 +129,28 @@ def _part(part: object, where: str) -> str:
     if not isinstance(kind, str) or kind not in _TEXT_PARTS:
         raise InvalidRequest(f'{where}.type must be "text"', param=f"{where}.type")
     for field in part:
-        if field not in _PART_FIELDS:
+        if field in _PART_NOTES:
+            _check_note(part, field, *_PART_NOTES[field], where)
+        elif field not in ("type", "text"):
             raise _unknown_field(where, field)
     if "text" not in part:
         raise InvalidRequest(f"{where}.text is missing", code="missing_required_parameter", param=f"{where}.text")
     if not isinstance(part["text"], str):
         raise _wrong_type(f"{where}.text", "a string", part["text"])
     return part["text"]
+
+
+def _check_note(value: dict[str, Any], field: str, kind: type[Any], limit: int, where: str) -> None:
+    """Check a field that changes nothing here: null, or of its kind and not too long."""
+    note: Any = value.get(field)
+    if note is None:
+        return
+    if not isinstance(note, kind):
+        raise _wrong_type(f"{where}.{field}", _JSON_KINDS[kind], note)
+    if len(note) > limit:
+        raise _too_many(f"{where}.{field}", "entries", len(note), limit)
+    if kind is list and not all(isinstance(entry, dict) for entry in note):
+        raise InvalidRequest(f"{where}.{field} must be an array of objects", code="invalid_type", param=f"{where}.{field}")
 
 
 def _tool_calls(calls: object, role: str, where: str) -> list[dict[str, Any]]:
@@ -143,6 +171,12 @@ def _tool_calls(calls: object, role: str, where: str) -> list[dict[str, Any]]:
 def _tool_call(call: object, where: str) -> dict[str, Any]:
     if not isinstance(call, dict):
         raise _wrong_type(where, "an object with id, type and function", call)
+    for field in call:
+        if field not in _CALL_FIELDS:
+            raise _unknown_field(where, field)
+    index = call.get("index")
+    if index is not None and (type(index) is not int or not 0 <= index <= MAX_INDEX):
+        raise InvalidRequest(f"{where}.index must be an integer from 0 on", param=f"{where}.index")
     if call.get("type", "function") != "function":
         raise InvalidRequest(f'{where}.type must be "function"', param=f"{where}.type")
     call_id = call.get("id")
@@ -151,6 +185,9 @@ def _tool_call(call: object, where: str) -> dict[str, Any]:
     function = call.get("function")
     if not isinstance(function, dict):
         raise _wrong_type(f"{where}.function", "an object with name and arguments", function)
+    for field in function:
+        if field not in _FUNCTION_FIELDS:
+            raise _unknown_field(f"{where}.function", field)
     arguments = function.get("arguments", "{}")
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments, ensure_ascii=False)

@@ -5,59 +5,75 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.server.openai.values import MAX_PROMPT_CHARS
-from octavo.text.conversation import MAX_ID_CHARS, MAX_PARTS, MAX_TOOL_CALLS
+from octavo.text.conversation import ABSENT_FIELDS, MAX_ID_CHARS, MAX_INDEX, MAX_NOTES, MAX_PARTS, MAX_TOOL_CALLS, NAME_PATTERN
 from octavo.text.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
 
 MAX_MESSAGES = 2048
 
-_TEXT = {"type": "string", "maxLength": MAX_PROMPT_CHARS}
-_NAME = {"type": "string", "minLength": 1, "maxLength": 64}
-_ID = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}
-_PARTS = {
-    "type": "array",
-    "minItems": 1,
-    "maxItems": MAX_PARTS,
-    "items": {
-        "type": "object",
-        "properties": {"type": {"enum": ["text", "input_text", "output_text"]}, "text": _TEXT},
-        "required": ["type", "text"],
-        "additionalProperties": False,
+Schema = dict[str, Any]
+
+
+def _closed(required: list[str], properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_NULL: Schema = {"type": "null"}
+_TEXT: Schema = {"type": "string", "maxLength": MAX_PROMPT_CHARS}
+_NAME: Schema = {"type": "string", "pattern": NAME_PATTERN, "maxLength": 64}
+_ID: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}
+_NOTES: Schema = _or_null({"type": "array", "maxItems": MAX_NOTES, "items": {"type": "object", "maxProperties": MAX_NOTES}})
+_PART = _closed(
+    ["type", "text"],
+    {
+        "type": {"enum": ["text", "input_text", "output_text"]},
+        "text": _TEXT,
+        "annotations": _NOTES,
+        "logprobs": _NOTES,
+        "cache_control": _or_null({"type": "object", "maxProperties": 16}),
     },
-}
-_CALLS = {
-    "type": "array",
-    "maxItems": MAX_TOOL_CALLS,
-    "items": {
-        "type": "object",
-        "properties": {
-            "id": _ID,
-            "type": {"const": "function"},
-            "function": {
-                "type": "object",
-                "properties": {"name": _NAME, "arguments": _TEXT},
-                "required": ["name"],
-                "additionalProperties": False,
-            },
-        },
-        "required": ["id", "function"],
-        "additionalProperties": False,
+)
+_CONTENT: Schema = {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "maxItems": MAX_PARTS, "items": _PART}]}
+_ARGUMENTS: Schema = {"anyOf": [_TEXT, {"type": "object", "maxProperties": MAX_NOTES}]}
+_CALL = _closed(
+    ["id", "function"],
+    {
+        "id": _ID,
+        "type": {"const": "function"},
+        "index": _or_null({"type": "integer", "minimum": 0, "maximum": MAX_INDEX}),
+        "function": _closed(["name"], {"name": _NAME, "arguments": _ARGUMENTS}),
     },
-}
+)
+_CALLS: Schema = {"type": "array", "maxItems": MAX_TOOL_CALLS, "items": _CALL}
+_NO_CALLS: Schema = {"enum": [[], None]}
 
 
-def _message(roles: list[str], required: list[str], **fields: Any) -> dict[str, Any]:
-    properties = {"role": {"enum": roles}, "content": {"anyOf": [_TEXT, _PARTS]}, "name": _NAME} | fields
-    return {"type": "object", "properties": properties, "required": ["role", *required], "additionalProperties": False}
+def _message(roles: list[str], required: list[str], **fields: Schema) -> Schema:
+    properties = {
+        "role": {"enum": roles},
+        "content": _CONTENT,
+        "name": _or_null(_NAME),
+        "reasoning_content": _or_null(_TEXT),
+        "reasoning": _or_null(_TEXT),
+        "annotations": _NOTES,
+        "tool_calls": _NO_CALLS,
+        "tool_call_id": _NULL,
+    }
+    return _closed(["role", *required], properties | dict.fromkeys(ABSENT_FIELDS, _NULL) | fields)
 
 
-MESSAGES_SCHEMA: dict[str, Any] = {
+MESSAGES_SCHEMA: Schema = {
     "type": "array",
     "minItems": 1,
     "maxItems": MAX_MESSAGES,
     "items": {
         "anyOf": [
             _message(["system", "developer", "user"], ["content"]),
-            _message(["assistant"], ["content"], tool_calls=_CALLS, reasoning_content={"anyOf": [_TEXT, {"type": "null"}]}),
+            _message(["assistant"], ["content"], tool_calls=_or_null(_CALLS)),
+            _message(["assistant"], ["tool_calls"], content=_or_null(_CONTENT), tool_calls=_CALLS | {"minItems": 1}),
             _message(["tool"], ["content", "tool_call_id"], tool_call_id=_ID),
         ]
     },
