@@ -25,7 +25,11 @@ _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _OTHER_PARTS = frozenset(
     {"image_url", "image", "input_image", "input_audio", "audio_url", "audio", "video_url", "video", "file", "input_file"}
 )
-_PART_NOTES: dict[str, tuple[type[Any], int]] = {"annotations": (list, MAX_NOTES), "logprobs": (list, MAX_NOTES), "cache_control": (dict, 16)}
+_PART_NOTES: dict[str, tuple[type[Any], int]] = {
+    "annotations": (list, MAX_NOTES),
+    "logprobs": (list, MAX_NOTES),
+    "cache_control": (dict, 16),
+}
 _FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "annotations"})
 ABSENT_FIELDS = ("refusal", "audio", "function_call")  # stand empty in answers that clients send back
 _CALL_FIELDS = frozenset({"id", "type", "function", "index"})
