@@ -394,6 +394,7 @@ std::vector<std::string> available_isas() {
 
 NB_MODULE(_native, m) {
   using P = std::shared_ptr<const PackedMatrix>;
+  m.attr("interface") = OCTAVO_INTERFACE;
   m.def("available_isas", available_isas);
   m.def("usable_cpus", usable_cpus);
 

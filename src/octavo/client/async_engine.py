@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -20,8 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.client.choice import Choice
-from octavo.client.engine_process import HELLO, EngineProcess
+from octavo.client.engine_process import Connection, EngineProcess
+from octavo.client.engine_wire import HELLO
 from octavo.client.front import RequestMaker, TextFront, check_generates, open_text_front
+from octavo.client.load import Load
 from octavo.client.outputs import RequestOutput
 from octavo.client.pooling import PoolChoice, PooledEvent, PoolFront, PoolPrompt, values_of
 from octavo.config.schema import EngineConfig
@@ -40,6 +43,7 @@ from octavo.messages.wire import (
     StepOutputs,
     TokenDelta,
 )
+from octavo.metrics.figures import Figures
 from octavo.params import SamplingParams
 from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec
 from octavo.text.chat import ChatTemplate
@@ -104,16 +108,26 @@ class AsyncEngine:
     """A running engine. Made by `start`, ended by `stop`."""
 
     def __init__(
-        self, config: EngineConfig, front: TextFront, process: EngineProcess, ready: EngineReady, on_log: Callable[[str], None]
+        self,
+        config: EngineConfig,
+        front: TextFront,
+        process: Connection,
+        ready: EngineReady,
+        on_log: Callable[[str], None],
+        replace: Callable[[], Awaitable[Connection]],
+        load: Load,
+        name: str,
     ) -> None:
         self.ready = ready
         self.last_error: str | None = None
         self._config = config
         self._front = front
-        self._maker = RequestMaker(front, ready.max_model_len, ready.vocab_size, config.model)
+        self._replace = replace
+        self._load = load
+        self._name = name
+        self._maker = RequestMaker(front, ready.max_model_len, ready.vocab_size, config.model, name)
         self._on_log = on_log
         self._in_flight: dict[str, _InFlight] = {}
-        self._num_queued_tokens = 0
         self._replies: dict[int, asyncio.Future[ControlReply]] = {}
         self._next_control_id = 1
         self._num_pooled = 0
@@ -121,18 +135,26 @@ class AsyncEngine:
         self._stopping = False
         self._pause: PauseMode | None = None
         self._heard_s = time.monotonic()
-        self._usual_step_s = 0.0  # moving average
-        self._process: EngineProcess | None = process  # None while a dead one is being replaced
+        self._process: Connection | None = process  # None while a dead one is being replaced
         process.listen(self._on_message)
         self._watches = (asyncio.create_task(self._keep_alive()), asyncio.create_task(self._keep_moving()))
 
     @classmethod
     async def start(
-        cls, config: EngineConfig, *, on_log: Callable[[str], None] | None = None, process: EngineProcess | None = None
+        cls,
+        config: EngineConfig,
+        *,
+        on_log: Callable[[str], None] | None = None,
+        process: Connection | None = None,
+        replace: Callable[[], Awaitable[Connection]] | None = None,
+        load: Load | None = None,
+        name: str = "",
     ) -> AsyncEngine:
         """Return an engine that can serve; it loads while this side opens the tokenizer. Raises StartupError.
 
-        `process`: one spawned for this config already, by a caller who imports this module meanwhile."""
+        `process`: one spawned for this config already, by a caller who imports this module meanwhile. `replace`: returns the engine
+        that takes the place of a dead one, by default a new process. `load` and `name` are for several processes on one engine:
+        where they count together, and what the ids of this one's requests begin with."""
         process = process or await EngineProcess.spawn(config)
         try:
             front = await asyncio.to_thread(open_text_front, config.model, resolve_model(config.model.model))
@@ -143,7 +165,7 @@ class AsyncEngine:
         log = on_log or (lambda line: None)
         for line in ready.startup_lines:
             log(line)
-        return cls(config, front, process, ready, log)
+        return cls(config, front, process, ready, log, replace or partial(EngineProcess.spawn, config), load or Load(Figures()), name)
 
     @property
     def front(self) -> TextFront:
@@ -193,13 +215,18 @@ class AsyncEngine:
 
     @property
     def num_unfinished(self) -> int:
-        """Choices that have not had their final event."""
+        """Choices that have not had their final event, over all processes that share this engine."""
+        return int(self._load.unfinished.value)
+
+    @property
+    def num_own(self) -> int:
+        """Of those, this process' own."""
         return len(self._in_flight)
 
     @property
     def num_queued_tokens(self) -> int:
-        """Prompt tokens of choices that have had no token yet."""
-        return self._num_queued_tokens
+        """Prompt tokens of choices that have had no token yet, over all processes that share this engine."""
+        return int(self._load.queued_tokens.value)
 
     def add_stats_listener(self, listener: Callable[[StepStats], None]) -> None:
         self._stats_listeners.append(listener)
@@ -223,10 +250,7 @@ class AsyncEngine:
         )
         stream = Generation(len(requests), lambda: self._abort([request.request_id for request in requests]))
         for index, request in enumerate(requests):
-            self._in_flight[request.request_id] = _InFlight(
-                Choice(request_id, index, request, self.tokenizer), stream, is_held=self.is_paused
-            )
-            self._num_queued_tokens += len(prompt_token_ids)
+            self._take_on(_InFlight(Choice(request_id, index, request, self.tokenizer), stream, is_held=self.is_paused))
             if self._process is not None:  # else the restart under way sends it
                 self._process.send(request)
         return stream
@@ -251,7 +275,7 @@ class AsyncEngine:
         self.pool_front.check_task(task)
         self._num_pooled += 1
         request = PoolRequest(
-            request_id=f"p{self._num_pooled}",
+            request_id=f"{self._name}p{self._num_pooled}",
             prompt_token_ids=prompt.token_ids,
             task=task,
             second_start=prompt.second_start,
@@ -260,7 +284,7 @@ class AsyncEngine:
             priority=priority,
         )
         stream = Events[PooledEvent](1, lambda: self._abort([request.request_id]))
-        self._in_flight[request.request_id] = _InFlight(PoolChoice(request), stream)
+        self._take_on(_InFlight(PoolChoice(request), stream))
         if self._process is not None:  # else the restart under way sends it
             self._process.send(request)
         try:
@@ -328,18 +352,25 @@ class AsyncEngine:
         for request_id in list(self._in_flight):
             self._finish(request_id, "abort", None)
 
+    def _take_on(self, flight: _InFlight) -> None:
+        self._in_flight[flight.choice.request.request_id] = flight
+        self._load.unfinished.inc()
+        self._load.queued_tokens.inc(flight.num_queued_tokens)
+
+    def _let_go(self, engine_id: str) -> None:
+        self._leave_queue(self._in_flight.pop(engine_id))
+        self._load.unfinished.inc(-1)
+
     def _abort(self, engine_ids: list[str]) -> None:
-        unfinished = []
-        for engine_id in engine_ids:
-            if (flight := self._in_flight.pop(engine_id, None)) is not None:
-                self._leave_queue(flight)
-                unfinished.append(engine_id)
+        unfinished = [engine_id for engine_id in engine_ids if engine_id in self._in_flight]
+        for engine_id in unfinished:
+            self._let_go(engine_id)
         if unfinished and self._process is not None:
             self._process.send(AbortRequest(unfinished))
 
     def _silence_s(self) -> float:
         """Seconds since the engine was heard of, less the time of twenty usual steps."""
-        return time.monotonic() - self._heard_s - 20 * self._usual_step_s
+        return time.monotonic() - self._heard_s - 20 * self._load.usual_step_s.value
 
     def _on_message(self, message: FromEngine) -> None:
         self._heard_s = time.monotonic()
@@ -348,7 +379,8 @@ class AsyncEngine:
             if stopped and self._process is not None:
                 self._process.send(AbortRequest(stopped))
             if message.stats is not None:
-                self._usual_step_s += 0.1 * (message.stats.step_s - self._usual_step_s)
+                usual = self._load.usual_step_s
+                usual.inc(0.1 * (message.stats.step_s - usual.value))  # a moving average
                 for listener in self._stats_listeners:
                     listener(message.stats)
         elif isinstance(message, ControlReply):
@@ -362,15 +394,15 @@ class AsyncEngine:
         if flight is None:  # aborted, or ended by a stop string: the engine had not heard yet
             return False
         event = flight.choice.feed(delta)
-        if delta.token_ids or event.finish_reason is not None:
-            self._leave_queue(flight)
         if event.finish_reason is not None:
-            del self._in_flight[delta.request_id]
+            self._let_go(delta.request_id)
+        elif flight.num_queued_tokens and delta.token_ids:
+            self._leave_queue(flight)
         flight.stream.put(event)
         return flight.choice.ended_by_stop_string
 
     def _leave_queue(self, flight: _InFlight) -> None:
-        self._num_queued_tokens -= flight.num_queued_tokens
+        self._load.queued_tokens.inc(-flight.num_queued_tokens)
         flight.num_queued_tokens = 0
 
     def _finish(self, engine_id: str, reason: Literal["abort", "error"], error: str | None) -> None:
@@ -418,7 +450,7 @@ class AsyncEngine:
                 self._process.send(HELLO)
 
     async def _restart(self) -> None:
-        process = await EngineProcess.spawn(self._config)
+        process = await self._replace()
         try:
             await process.wait_ready()
         except BaseException:

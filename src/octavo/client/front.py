@@ -83,13 +83,16 @@ class RequestMaker:
     if it was given one.
     """
 
-    def __init__(self, front: TextFront, max_model_len: int, vocab_size: int, config: ModelConfig) -> None:
+    def __init__(self, front: TextFront, max_model_len: int, vocab_size: int, config: ModelConfig, name: str = "") -> None:
+        """`name`: what ids begin with, and what tells the seeds of several processes with one engine seed apart."""
         self._eos = front.generation.eos_token_ids
         self._max_model_len = max_model_len
         self._vocab_size = vocab_size
         self._tokenizer = front.tokenizer
         self._logprobs_mode: LogprobsMode = "processed" if config.logprobs_mode == "processed_logprobs" else "raw"
-        self._draw_seed = random.Random(config.seed).getrandbits if config.seed is not None else secrets.randbits
+        seed: int | str | None = f"{config.seed} {name}" if name and config.seed is not None else config.seed
+        self._draw_seed = random.Random(seed).getrandbits if seed is not None else secrets.randbits
+        self._name = name
         self._next_id = 0
 
     def make(
@@ -110,7 +113,7 @@ class RequestMaker:
         for index in range(params.n):
             self._next_id += 1
             yield GenerateRequest(
-                request_id=str(self._next_id),
+                request_id=f"{self._name}{self._next_id}",
                 prompt_token_ids=prompt_token_ids,
                 params=msgspec.structs.replace(params, n=1, seed=_wrap_int64(base + index), logprobs_mode=mode),
                 arrival_s=arrival_s,

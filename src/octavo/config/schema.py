@@ -136,6 +136,7 @@ class CacheConfig:
         return self.kv_offload_gib is not None or self.kv_offload_dir is not None
 
 
+MAX_API_SERVERS = 64
 MAX_WAIT_S = 86_400.0  # a day
 
 
@@ -222,6 +223,7 @@ class ServerConfig:
     ssl_certfile: str | None = None
     ssl_ca_certs: str | None = None  # clients must then have a certificate that one of these has signed
     enable_ssl_refresh: bool = False  # read key and certificate again when their files change
+    api_server_count: int = 1  # processes that answer HTTP, on one port and one engine
     max_connections: int = 2048  # open at once; further ones are answered 503
     max_connections_per_client: int = 1024  # from one address
     api_key: tuple[str, ...] = ()
@@ -255,6 +257,8 @@ class ServerConfig:
             raise ConfigError("ssl_keyfile and ssl_certfile go together; give both")
         if self.ssl_certfile is None and (self.ssl_ca_certs is not None or self.enable_ssl_refresh):
             raise ConfigError("ssl_ca_certs and enable_ssl_refresh need ssl_keyfile and ssl_certfile")
+        if not 1 <= self.api_server_count <= MAX_API_SERVERS:
+            raise ConfigError(f"api_server_count is {self.api_server_count}; it must lie in 1..{MAX_API_SERVERS}")
         for name in ("max_connections", "max_connections_per_client"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")

@@ -63,6 +63,17 @@ class Gauge(Counter):
     def set(self, value: float) -> None:
         self._row[self.at] = value
 
+    @property
+    def parts(self) -> list[float]:
+        """The part of each process."""
+        return [row[self.at] for row in self._figures.rows]
+
+    def clear(self, row: int) -> float:
+        """Make the part of a process that has ended 0; return what it was."""
+        figures = self._figures.rows[row]
+        was, figures[self.at] = figures[self.at], 0.0
+        return was
+
 
 class Histogram:
     """How many values were at most each bound, and their sum."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
@@ -21,6 +21,7 @@ from octavo.messages.stats import BlockResidency, StepStats, TierStats
 from octavo.messages.wire import EngineReady
 from octavo.metrics.catalogue import METRICS, Metric, RequestType, token_buckets
 from octavo.metrics.figures import Counter, Figures, Gauge, Histogram
+from octavo.metrics.process_families import ProcessFamilies
 from octavo.metrics.snapshot import Snapshot, snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,9 +32,18 @@ GAUGES_OF_STEPS = ("num_requests_running", "num_requests_waiting", "num_requests
 class MetricsRecorder:
     """One set of metrics, so that several can live in one process (tests). All series exist from the start.
 
-    `figures`: where the values stand, when other processes have a part in them."""
+    `figures`: where the values stand, when other processes have a part in them. `process_ids`: returns theirs and this one's; none
+    for this one alone."""
 
-    def __init__(self, prefix: str, model_name: str, ready: EngineReady, cache: CacheConfig, figures: Figures | None = None) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        model_name: str,
+        ready: EngineReady,
+        cache: CacheConfig,
+        figures: Figures | None = None,
+        process_ids: Callable[[], list[int]] = list,
+    ) -> None:
         self._figures = figures or Figures()
         self._counters: dict[str, dict[Labels, Counter]] = {}  # by metric, then by the values of its own labels
         self._gauges: dict[str, dict[Labels, Gauge]] = {}
@@ -45,7 +55,7 @@ class MetricsRecorder:
         self.generation_tokens = self._counters["generation_tokens"][()]
         self._families = _Families(self._counters, self._gauges, self._histograms, prefix, model_name, _cache_facts(ready, cache))
         self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)  # CPU and memory of the process that answers HTTP, without the prefix
+        self._registry.register(ProcessFamilies(process_ids))  # CPU and memory of what answers HTTP, without the prefix
         self._registry.register(self._families)
 
     def render(self, *, is_idle: bool) -> bytes:
@@ -131,6 +141,10 @@ class MetricsRecorder:
     def open_clock(self) -> None:
         self._in_flight.inc()
         self.count("requests_accepted", 1)
+
+    def clear(self, row: int) -> None:
+        """The process of this row has ended, and what it had in flight with it."""
+        self.count("request_success", int(self._in_flight.clear(row)), "abort")
 
     def close_clock(self, reason: str) -> None:
         self._in_flight.inc(-1)

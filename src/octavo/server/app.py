@@ -28,6 +28,7 @@ from octavo.server.disconnect import ClientDisconnected
 from octavo.server.endpoint import Endpoint
 from octavo.server.errors import error_response, internal_error, method_not_allowed, unknown_url
 from octavo.server.routes import build_routes, served
+from octavo.server.share import Share
 from octavo.server.state import Engine, ServerState
 
 _log = logging.getLogger("octavo.server")
@@ -39,11 +40,13 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 SAFETY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
-def create_app(engine: Engine | None, config: ServerConfig, endpoints: Sequence[Endpoint] | None = None) -> Starlette:
+def create_app(
+    engine: Engine | None, config: ServerConfig, endpoints: Sequence[Endpoint] | None = None, share: Share | None = None
+) -> Starlette:
     """Return the application of `endpoints`, by default all that `config` has. With no engine those that need one answer 503
     model_loading until `app.state.server.attach(engine)`."""
     chosen = served(config) if endpoints is None else endpoints
-    state = ServerState(config)
+    state = ServerState(config, share)
     if engine is not None:
         state.attach(engine)
     app = Starlette(routes=build_routes(chosen), exception_handlers={HTTPException: _http_exception, OctavoError: _octavo_error})

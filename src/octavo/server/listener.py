@@ -25,6 +25,24 @@ def open_listener(host: str, port: int) -> socket.socket:
     return listener
 
 
+def open_listeners(host: str, port: int, count: int) -> list[socket.socket]:
+    """Return `count` sockets bound to one address, among which the kernel deals out connections. Raises StartupError.
+
+    The first is bound as if it were alone, so that an address that another program has is refused."""
+    listeners = [open_listener(host, port)]
+    for _ in range(count - 1):
+        listeners[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener = socket.socket(listeners[0].family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            listener.bind(listeners[0].getsockname())
+        except OSError as error:
+            raise StartupError(f"cannot listen on {host} port {port} {count} times: {error.strerror}; use --api-server-count 1") from None
+        listeners.append(listener)
+    return listeners
+
+
 def open_unix_listener(path: Path) -> socket.socket:
     """Return a bound Unix socket that only its owner may use; one that a dead server left behind is replaced.
 

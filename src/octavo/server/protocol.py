@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from octavo.metrics.figures import Figures, Gauge
 from octavo.server.lingering import LingeringTransport
 
 MAX_REQUEST_LINE = 8 << 10
@@ -42,19 +43,22 @@ SLOW_HEAD: Refusal = (408, "request_timeout", f"the request's headers did not ar
 
 
 class ConnectionLimits:
-    """How many connections may be open, in all and from one address."""
+    """How many connections may be open, in all (`num_open` counts them, over all processes) and to this process from one address."""
 
-    def __init__(self, in_all: int, per_client: int) -> None:
+    def __init__(self, in_all: int, per_client: int, num_open: Gauge | None = None) -> None:
         self.in_all = in_all
         self.per_client = per_client
+        self._num_open = num_open or Gauge(Figures())
         self._open: Counter[str] = Counter()
 
     def take(self, client: str) -> bool:
         """Count a new connection; False when it is one too many. Either way `give_back` follows."""
         self._open[client] += 1
-        return self._open.total() <= self.in_all and self._open[client] <= self.per_client
+        self._num_open.inc()
+        return self._num_open.value <= self.in_all and self._open[client] <= self.per_client
 
     def give_back(self, client: str) -> None:
+        self._num_open.inc(-1)
         self._open[client] -= 1
         if not self._open[client]:
             del self._open[client]

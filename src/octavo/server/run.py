@@ -1,4 +1,4 @@
-"""`serve`: one process that answers HTTP, and the engine process that it starts.
+"""`serve`: one process that answers HTTP, and the engine process that it starts. (Of several processes, `processes/supervisor.py`.)
 
 The port is taken before anything is loaded, so that a taken one fails at once. The server then listens while the model
 loads: /livez says 200, everything else 503 model_loading. On SIGTERM or SIGINT nothing new is taken, unfinished
@@ -14,18 +14,21 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from octavo.client.engine_process import EngineProcess
+from octavo.client.load import Load
 from octavo.config.schema import EngineConfig, ServerConfig
 from octavo.engine.lifeline import forbid_core_dumps
 from octavo.loaders.store import resolve_model
+from octavo.messages.wire import EngineReady
 from octavo.server.auth import check_exposure
-from octavo.server.listener import open_listener, open_unix_listener
+from octavo.server.listener import open_listeners, open_unix_listener
 from octavo.server.logs import log_to_stderr
+from octavo.server.share import Share, alone
 from octavo.server.tls import keep_fresh, make_context
 
 if TYPE_CHECKING:
@@ -48,46 +51,61 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
         check_exposure(config.host, len(config.api_key), config.insecure_no_auth)
     forbid_core_dumps()  # prompts and keys are in this process's memory
     log_to_stderr(config.log_level, config.log_format)
-    tls = make_context(config.ssl_keyfile, config.ssl_certfile, config.ssl_ca_certs) if config.ssl_keyfile and config.ssl_certfile else None
-    listener = open_listener(config.host, config.port) if config.uds is None else open_unix_listener(Path(config.uds))
+    listeners = (
+        open_listeners(config.host, config.port, config.api_server_count) if config.uds is None else [open_unix_listener(Path(config.uds))]
+    )
     try:
         with asyncio.Runner() as runner:
-            return runner.run(_serve(engine_config, config, listener, tls, started_s))
+            if config.api_server_count > 1:
+                from octavo.server.processes.supervisor import supervise
+
+                return runner.run(supervise(engine_config, config, listeners, started_s))
+            return runner.run(_serve(engine_config, config, listeners[0], started_s))
     finally:
         if config.uds is not None:
             Path(config.uds).unlink(missing_ok=True)
 
 
-async def _serve(
-    engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, tls: ssl.SSLContext | None, started_s: float
-) -> int:
-    stop, hurry = asyncio.Event(), asyncio.Event()
-
-    def on_signal() -> None:
-        (hurry if stop.is_set() else stop).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, started_s: float) -> int:
     resolve_model(engine_config.model.model)  # one that is not on disk is told before anything starts
-    loading = asyncio.create_task(_load(engine_config))
+    share = alone(config.response_store_bytes)
+
+    def on_ready(engine: AsyncEngine) -> None:
+        announce(engine.ready, engine.model_names[0], config, listener, time.monotonic() - started_s)
+
+    return await answer(engine_config, config, listener, share, _load(engine_config, share.load), on_ready)
+
+
+async def answer(
+    engine_config: EngineConfig,
+    config: ServerConfig,
+    listener: socket.socket,
+    share: Share,
+    load: Coroutine[Any, Any, AsyncEngine],
+    on_ready: Callable[[AsyncEngine], None],
+) -> int:
+    """Answer HTTP on `listener` until a signal, with the engine that `load` returns; return the exit code. Raises StartupError."""
+    tls = make_context(config.ssl_keyfile, config.ssl_certfile, config.ssl_ca_certs) if config.ssl_keyfile and config.ssl_certfile else None
+    stop, hurry = stop_signals()
+    loading = asyncio.create_task(load)
     try:
         await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
 
         from octavo.server.app import create_app
         from octavo.server.protocol import ConnectionLimits, make_server
 
-        app = create_app(None, config)
-        limits = ConnectionLimits(config.max_connections, config.max_connections_per_client)
+        app = create_app(None, config, share=share)
+        limits = ConnectionLimits(config.max_connections, config.max_connections_per_client, share.load.connections)
         async with _listening(make_server(app, DRAIN_S, limits, tls), listener), _beside(_chores(app.state.server, config, tls)):
             try:
                 engine = await _unless(stop, loading)
                 if engine is None:
                     return EXIT_OK
                 app.state.server.attach(engine, engine_config.cache)
-                _announce(engine, config, listener, time.monotonic() - started_s)
+                on_ready(engine)
                 await _until_stop(engine, stop)
                 app.state.server.drain()
-                _log.info("stopping: %d requests unfinished", engine.num_unfinished)
+                _log.info("stopping: %d requests unfinished", engine.num_own)
                 await _drain(engine, hurry)
                 return EXIT_OK if stop.is_set() else EXIT_ENGINE_GONE
             finally:
@@ -96,12 +114,24 @@ async def _serve(
         await _end_engine(loading)
 
 
-async def _load(config: EngineConfig) -> AsyncEngine:
+def stop_signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Return an event that SIGTERM and SIGINT set, and one for the second of them."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    return stop, hurry
+
+
+async def _load(config: EngineConfig, load: Load) -> AsyncEngine:
     process = await EngineProcess.spawn(config)
 
     from octavo.client.async_engine import AsyncEngine
 
-    return await AsyncEngine.start(config, on_log=_log.info, process=process)
+    return await AsyncEngine.start(config, on_log=_log.info, process=process, load=load)
 
 
 @asynccontextmanager
@@ -162,16 +192,16 @@ async def _until_stop(engine: AsyncEngine, stop: asyncio.Event) -> None:
 async def _drain(engine: AsyncEngine, hurry: asyncio.Event) -> None:
     """Give unfinished requests DRAIN_S to end, or until `hurry`."""
     deadline = time.monotonic() + DRAIN_S
-    while engine.num_unfinished and time.monotonic() < deadline and not hurry.is_set():
+    while engine.num_own and time.monotonic() < deadline and not hurry.is_set():
         await asyncio.sleep(0.05)
 
 
-def _announce(engine: AsyncEngine, config: ServerConfig, listener: socket.socket, seconds: float) -> None:
-    ready = engine.ready
+def announce(ready: EngineReady, model_name: str, config: ServerConfig, listener: socket.socket, seconds: float) -> None:
+    """Print the line that tells people and programs that requests are taken."""
     at_once = f"{ready.max_concurrency:.1f} full-length requests at once"
     memory = f"{ready.kv_cache_tokens:,} tokens of KV memory ({at_once})" if ready.num_blocks else f"no KV memory ({at_once})"
     print(
-        f"octavo is ready at {_address(config, listener)} · model {Path(engine.model_names[0]).name} · "
+        f"octavo is ready at {_address(config, listener)} · model {Path(model_name).name} · "
         f"context {ready.max_model_len:,} tokens · {memory} · {seconds:.2f} s",
         flush=True,
     )

@@ -26,7 +26,7 @@ from octavo.server.answer_format import AnswerFormat, choose_format
 from octavo.server.auth import KeyRing
 from octavo.server.drain_rate import DrainRate
 from octavo.server.errors import draining, model_loading, overloaded
-from octavo.server.responses.store import ResponseStore
+from octavo.server.share import Share, alone
 from octavo.server.stats_line import StatsLine
 from octavo.specs import GenerationDefaults
 from octavo.text.chat import ChatTemplate
@@ -82,13 +82,16 @@ class Engine(Protocol):
 class ServerState:
     """Made before the model is loaded; `attach` gives it the engine once, `drain` ends the taking of new requests."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, share: Share | None = None) -> None:
         self.config = config
+        self.share = share or alone(config.response_store_bytes)
         self.keys = KeyRing(config.api_key)
+        if self.share.secret is not None:
+            self.keys.keep_salts(self.share.secret)
         self._metrics: MetricsRecorder | None = None
         self.system_fingerprint = ""
         self.answer_format = AnswerFormat()
-        self.responses = ResponseStore(config.response_store_bytes)
+        self.responses = self.share.responses
         self.stats_line = StatsLine()
         self._engine: Engine | None = None
         self.drained_answers = DrainRate()
@@ -98,7 +101,14 @@ class ServerState:
 
     def attach(self, engine: Engine, cache: CacheConfig | None = None) -> None:
         ready = engine.ready
-        metrics = MetricsRecorder(self.config.metrics_prefix, engine.model_names[0], ready, cache or CacheConfig())
+        metrics = MetricsRecorder(
+            self.config.metrics_prefix,
+            engine.model_names[0],
+            ready,
+            cache or CacheConfig(),
+            self.share.figures,
+            lambda: self.share.load.process_ids,
+        )
         engine.add_stats_listener(metrics.record_step)
         engine.add_stats_listener(self.stats_line.record_step)
         if cache is not None and cache.kv_offload_dir is not None:

@@ -71,6 +71,7 @@ async def reset_prefix_cache(request: Request) -> Response:
 async def pause(request: Request) -> Response:
     """Begin with no further request until /resume; `mode` says what becomes of those that are there. Answers when that is done."""
     state: ServerState = request.app.state.server
+    _check_one_process(state)
     mode, clear_cache = request.query_params.get("mode", "abort"), request.query_params.get("clear_cache", "true").lower()
     if mode not in PAUSE_MODES:
         raise InvalidRequest(f"mode must be one of {', '.join(PAUSE_MODES)}", param="mode")
@@ -82,6 +83,7 @@ async def pause(request: Request) -> Response:
 
 async def resume(request: Request) -> Response:
     state: ServerState = request.app.state.server
+    _check_one_process(state)
     await state.engine.resume()
     return JSONResponse({"status": "resumed"})
 
@@ -89,3 +91,12 @@ async def resume(request: Request) -> Response:
 async def is_paused(request: Request) -> Response:
     state: ServerState = request.app.state.server
     return JSONResponse({"is_paused": state.engine.is_paused})
+
+
+def _check_one_process(state: ServerState) -> None:
+    """Raise InvalidRequest where the other API processes would not hear of a pause."""
+    if state.config.api_server_count > 1:
+        raise InvalidRequest(
+            f"a server of {state.config.api_server_count} API processes does not pause; start it with --api-server-count 1",
+            code="unsupported_task",
+        )

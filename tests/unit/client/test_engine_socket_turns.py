@@ -4,26 +4,20 @@ import asyncio
 
 import zmq
 
-from octavo.client.engine_process import EngineProcess
+from octavo.client.engine_wire import EngineWire
 from octavo.messages.codec import encode
 from octavo.messages.wire import StepOutputs, TokenDelta
 
 NUM_FRAMES = 50
 
 
-class Running:
-    """A process that does not end."""
-
-    returncode = None
-
-
-def test_the_loop_turns_between_any_two_messages_of_the_engine(tmp_path):
+def test_the_loop_turns_between_any_two_messages_of_the_engine():
     async def run(engine, client):
         engine.bind("inproc://engine")
         client.connect("inproc://engine")
         for number in range(NUM_FRAMES):
             engine.send(encode(StepOutputs([TokenDelta(str(number), [1])])))
-        link = EngineProcess(Running(), client, tmp_path)
+        link = EngineWire(client)
         turns, seen = 0, []
         link.listen(lambda message: seen.append((turns, message.deltas[0].request_id)))
         async with asyncio.timeout(10):

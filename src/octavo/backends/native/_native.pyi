@@ -9,6 +9,8 @@ _I32 = npt.NDArray[np.int32]
 _I64 = npt.NDArray[np.int64]
 _U64 = npt.NDArray[np.uint64]
 
+interface: str  # SHA-256 of this file as it was when the library was built, in hexadecimal
+
 def available_isas() -> list[str]: ...
 def usable_cpus() -> int: ...
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from octavo.client.outputs import RequestOutput
 from octavo.errors import CapacityError, DeadlineExceeded, EngineDead, RequestError, RequestFailed
+from octavo.metrics.recorder import RequestClock
 from octavo.params import SamplingParams
 from octavo.server.deadline import Deadline, events_until
 from octavo.server.state import Generation, ServerState
@@ -110,20 +111,22 @@ async def generate(
     Raises CapacityError and RequestError before the first event, EngineError and DeadlineExceeded at any time. Closing it aborts what is
     unfinished. `arrival_s` is in monotonic seconds.
     """
-    engine = state.admit(sum(prompt.params.n for prompt in prompts))  # asked again: others came while this one was read
-    metrics = state.metrics
-    clocks = [clock for prompt in prompts for clock in metrics.start_request(prompt.params.n, prompt.params.max_tokens or 0, arrival_s)]
-    n = prompts[0].params.n
+    metrics, n = state.metrics, prompts[0].params.n
+    clocks: list[RequestClock] = []
     try:
         async with AsyncExitStack() as opened:
             generations = []
-            for index, prompt in enumerate(prompts):
-                name = request_id if len(prompts) == 1 else f"{request_id}-{index}"
-                generation = engine.generate(
-                    prompt.token_ids, prompt.params, request_id=name, cache_salt=cache_salt, tenant=tenant, priority=priority
-                )
-                opened.push_async_callback(generation.aclose)
-                generations.append(generation)
+            with state.share.claiming:
+                engine = state.admit(n * len(prompts))  # asked again: others came while this one was read
+                for prompt in prompts:
+                    clocks += metrics.start_request(n, prompt.params.max_tokens or 0, arrival_s)
+                for index, prompt in enumerate(prompts):
+                    name = request_id if len(prompts) == 1 else f"{request_id}-{index}"
+                    generation = engine.generate(
+                        prompt.token_ids, prompt.params, request_id=name, cache_salt=cache_salt, tenant=tenant, priority=priority
+                    )
+                    opened.push_async_callback(generation.aclose)
+                    generations.append(generation)
             events = _merge(generations)
             async for index, event in events if deadline is None else events_until(deadline, events):
                 choice = index * n + event.index
@@ -144,7 +147,8 @@ async def generate(
         metrics.count("requests_expired", 1)
         raise
     finally:
-        state.drained_answers.count(len(clocks))
+        if clocks:
+            state.drained_answers.count(len(clocks))
         for clock in clocks:
             clock.end("abort")
 

@@ -45,7 +45,7 @@ async def create_response(request: Request) -> Response:
         raise InvalidRequest("stream_options needs stream true", param="stream_options")
     if body.store and not state.responses.is_open:
         raise InvalidRequest("this server stores no responses (--response-store-bytes 0); send store false", param="store")
-    earlier = _earlier_items(request, body)
+    earlier = await _earlier_items(request, body)
     transcript = await state.in_text_pool(to_transcript, body.instructions, earlier, body.input)
     response_id = new_id("resp")
     try:
@@ -67,25 +67,25 @@ async def retrieve_response(request: Request) -> Response:
     unknown = next((name for name in request.query_params if name not in ("include", "include[]", "stream")), None)
     if unknown is not None or request.query_params.get("stream", "false") != "false":
         raise InvalidRequest("a stored response is given whole; leave stream out", code="unsupported_parameter", param="stream")
-    return JSONResponse(_stored(request).response)
+    return JSONResponse((await _stored(request)).response)
 
 
 async def delete_response(request: Request) -> Response:
     state: ServerState = request.app.state.server
     response_id = request.path_params["response_id"]
-    if not state.responses.delete(request.state.cache_salt, response_id):
+    if not await state.responses.delete(request.state.cache_salt, response_id):
         raise _no_such_response("response_id")
     return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
 
 async def cancel_response(request: Request) -> Response:
     """Only what runs in the background can be cancelled, and nothing does: close the connection of one that streams."""
-    _stored(request)
+    await _stored(request)
     raise InvalidRequest("only background responses can be cancelled; this one has ended", param="response_id")
 
 
 async def list_input_items(request: Request) -> Response:
-    items = _stored(request).input
+    items = (await _stored(request)).input
     query = request.query_params
     try:
         limit = int(query.get("limit", "20"))
@@ -115,9 +115,9 @@ async def list_input_items(request: Request) -> Response:
     )
 
 
-def _stored(request: Request) -> StoredResponse:
+async def _stored(request: Request) -> StoredResponse:
     state: ServerState = request.app.state.server
-    found = state.responses.get(request.state.cache_salt, request.path_params["response_id"])
+    found = await state.responses.get(request.state.cache_salt, request.path_params["response_id"])
     if found is None:
         raise _no_such_response("response_id")
     return found
@@ -127,12 +127,12 @@ def _no_such_response(param: str) -> NotFound:
     return NotFound("there is no such response here; they are kept in memory, and the oldest go first", code="not_found", param=param)
 
 
-def _earlier_items(request: Request, body: ResponsesRequest) -> list[Item]:
+async def _earlier_items(request: Request, body: ResponsesRequest) -> list[Item]:
     """Return the conversation that the request goes on with. Raises NotFound."""
     if body.previous_response_id is None:
         return []
     state: ServerState = request.app.state.server
-    found = state.responses.get(request.state.cache_salt, body.previous_response_id)
+    found = await state.responses.get(request.state.cache_salt, body.previous_response_id)
     if found is None:
         raise _no_such_response("previous_response_id")
     return found.conversation
@@ -220,7 +220,7 @@ async def _events(
     if writer.response["store"]:  # before the client hears of the end, and asks for it
         given = [_with_id(item) for item in body.input]
         conversation = [*earlier, *given, *writer.response["output"]]
-        request.app.state.server.responses.put(request.state.cache_salt, StoredResponse(writer.response, given, conversation))
+        await request.app.state.server.responses.put(request.state.cache_salt, StoredResponse(writer.response, given, conversation))
     for event in events:
         yield event
 
