@@ -9,6 +9,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -255,6 +256,24 @@ void whole_attention(Device& device, const Matrix& q, const Matrix& k, const Mat
   eager::whole_attention(device, batch, width_of(q) / head_dim, head_dim, q.data(), k.data(), v.data(), scale, out.data());
 }
 
+void route(Device& device, const Routing& routing, const Matrix& logits, const std::optional<Floats>& bias, const MatrixOut& out) {
+  must(is_same_shape(logits, out) && width_of(out) == routing.experts, "route: logits and out must be [T, experts]");
+  must(!bias || rows_of(*bias) == routing.experts, "route: the bias must be [experts]");
+  nb::gil_scoped_release release;
+  eager::route(device, routing, logits.data(), rows_of(logits), bias ? bias->data() : nullptr, out.data());
+}
+
+void experts(Device& device, const Experts& experts, const Matrix& x, const Matrix& weights, const MatrixOut& out) {
+  must(is_same_shape(x, out) && width_of(x) == experts.hidden(), "experts: x and out must be [T, hidden]");
+  must(rows_of(weights) == rows_of(x) && width_of(weights) == experts.count(), "experts: weights must be [T, experts]");
+  for (int64_t r = 0; r < rows_of(weights); ++r) {
+    const float* row = weights.data() + r * experts.count();
+    must(experts.count() - std::count(row, row + experts.count(), 0.0f) <= experts.picks, "experts: a row has more weights than it picks experts");
+  }
+  nb::gil_scoped_release release;
+  eager::experts(device, experts, x.data(), weights.data(), rows_of(x), out.data());
+}
+
 void gated(Device& device, const Matrix& gate, const Matrix& up, const std::string& activation, const MatrixOut& out) {
   must(is_same_shape(gate, up) && is_same_shape(gate, out), "gated: shapes must agree");
   const Activation which = activation_of(activation);
@@ -413,6 +432,18 @@ NB_MODULE(_native, m) {
       .def("read_block", read_block, "block"_a, "out"_a.noconvert())
       .def("write_block", write_block, "block"_a, "data"_a.noconvert());
 
+  nb::class_<Routing>(m, "Routing")
+      .def("__init__",
+           [](Routing* self, int64_t experts, int64_t picks, bool is_sigmoid, int64_t groups, int64_t groups_kept, bool by_two_best, bool normalize,
+              float scaling) {
+             const Routing routing{experts, picks, is_sigmoid, groups, groups_kept, by_two_best, normalize, scaling};
+             check_routing(routing);
+             new (self) Routing(routing);
+           });
+  nb::class_<Experts>(m, "Experts")
+      .def("__init__", [](Experts* self, const PackedMatrix& gate, const PackedMatrix& up, const PackedMatrix& down, int64_t count, int64_t picks,
+                          const std::string& activation) { new (self) Experts(make_experts(gate, up, down, count, picks, activation_of(activation))); });
+
   nb::class_<Device>(m, "Device")
       .def("__init__",
            [](Device* self, int threads, const std::string& isa) {
@@ -439,6 +470,8 @@ NB_MODULE(_native, m) {
       .def("whole_attention", whole_attention, "q"_a.noconvert(), "k"_a.noconvert(), "v"_a.noconvert(), "scale"_a, "head_dim"_a,
            "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(), "block_table"_a.noconvert(),
            "slot_mapping"_a.noconvert(), "sample_rows"_a.noconvert(), "out"_a.noconvert())
+      .def("route", route, "routing"_a, "logits"_a.noconvert(), "bias"_a.noconvert().none(), "out"_a.noconvert())
+      .def("experts", experts, "experts"_a, "x"_a.noconvert(), "weights"_a.noconvert(), "out"_a.noconvert())
       .def("gated", gated, "gate"_a.noconvert(), "up"_a.noconvert(), "activation"_a, "out"_a.noconvert())
       .def("add", add, "x"_a.noconvert(), "y"_a.noconvert(), "out"_a.noconvert());
 
@@ -497,6 +530,16 @@ NB_MODULE(_native, m) {
       .def("gated",
            [](ProgramBuilder& b, TensorId out, TensorId gate, TensorId up, const std::string& activation) {
              b.operations.push_back(GatedOp{b.known(out), b.known(gate), b.known(up), activation_of(activation)});
+           })
+      .def(
+          "route",
+          [](ProgramBuilder& b, TensorId out, TensorId logits, const std::optional<Floats>& bias, const Routing& routing) {
+            b.operations.push_back(RouteOp{b.known(out), b.known(logits), bias ? vector_of(*bias) : nullptr, routing});
+          },
+          "out"_a, "logits"_a, "bias"_a.none(), "routing"_a)
+      .def("experts",
+           [](ProgramBuilder& b, TensorId out, TensorId x, TensorId weights, std::shared_ptr<const Experts> experts) {
+             b.operations.push_back(ExpertsOp{b.known(out), b.known(x), b.known(weights), std::move(experts)});
            })
       .def("add", [](ProgramBuilder& b, TensorId out, TensorId x, TensorId y) { b.operations.push_back(AddOp{b.known(out), b.known(x), b.known(y)}); })
       .def(

@@ -90,6 +90,21 @@ void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& ba
   });
 }
 
+void route(Device& device, const Routing& routing, const float* logits, int64_t rows, const float* bias, float* weights) {
+  share_rows(device, rows, [&](int64_t r, int64_t n) {
+    for (int64_t i = r; i < r + n; ++i) route_row(routing, logits + i * routing.experts, bias, weights + i * routing.experts);
+  });
+}
+
+void experts(Device& device, const Experts& experts, const float* x, const float* weights, int64_t rows, float* out) {
+  std::vector<uint8_t> memory(static_cast<size_t>(ExpertsWork::bytes(experts, rows) + 64));
+  auto* aligned = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+  const ExpertsWork work(experts, x, weights, rows, device.pool.size(), out, aligned);
+  for (int s = 0; s < ExpertsWork::kStages; ++s) {
+    device.pool.for_each(ExpertsWork::pieces(experts, s, rows, device.pool.size()), [&](int64_t piece, int) { work.work(device.kernels, s, piece); });
+  }
+}
+
 void gated(Device& device, Activation activation, const float* gate, const float* up, int64_t rows, int64_t width, float* out) {
   share_rows(device, rows, [&](int64_t r, int64_t n) {
     device.kernels.gated(activation, gate + r * width, width, up + r * width, width, n, width, out + r * width, width);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -93,9 +94,23 @@ class Checker {
   void check_shapes(const GatedOp& op) const { must(is_same(op.gate, op.out) && is_same(op.up, op.out), "gated does not fit"); }
   void check_shapes(const AddOp& op) const { must(is_same(op.x, op.out) && is_same(op.y, op.out), "add does not fit"); }
 
+  void check_shapes(const RouteOp& op) {
+    check_routing(op.routing);
+    must(is_same(op.logits, op.out) && width(op.out) == op.routing.experts, "route does not fit its experts");
+    must(op.bias == nullptr || static_cast<int64_t>(op.bias->size()) == op.routing.experts, "route does not fit its bias");
+    picks_[op.out] = op.routing.picks;
+  }
+  void check_shapes(const ExpertsOp& op) const {
+    const auto routed = picks_.find(op.weights);
+    must(routed != picks_.end() && routed->second <= op.experts->picks, "the weights of experts come from route, which picks no more than they take");
+    must(is_same(op.x, op.out) && tensor(op.weights).rows == tensor(op.x).rows, "experts do not fit");
+    must(width(op.x) == op.experts->hidden() && width(op.weights) == op.experts->count(), "experts do not fit their weights");
+  }
+
   const std::vector<Tensor>& tensors_;
   const KvCache& kv_;
   std::vector<bool> written_;
+  std::map<TensorId, int64_t> picks_;  // of the tensors that route has written
 };
 
 std::chrono::steady_clock::time_point add_time(Program::RegionTime& time, std::chrono::steady_clock::time_point began) {
@@ -113,7 +128,7 @@ const char* name_of(Ids ids) { return ids == Ids::Tokens ? "token id" : ids == I
 
 const char* verb_of(const Operation& operation) {
   constexpr const char* verbs[] = {"embed", "angles", "take_rows", "rms_norm", "prepare", "linear", "rope", "store_kv", "attention", "gated", "add", "layer_norm",
-                                   "activate", "whole_attention"};
+                                   "activate", "whole_attention", "route", "experts"};
   static_assert(std::size(verbs) == std::variant_size_v<Operation>);
   return verbs[operation.index()];
 }
@@ -167,7 +182,15 @@ Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor>
   }
   scratch_offset_ = layout.bytes + 64;  // kernels may read a line past a row's end
   states_offset_ = scratch_offset_ + device_->pool.size() * scratch_bytes_;
-  arena_bytes_ = states_offset_ + kSplitBytes;
+  experts_offset_ = states_offset_ + kSplitBytes;
+  int64_t experts_bytes = 0;
+  for (const Operation& operation : operations_) {
+    if (const auto* op = std::get_if<ExpertsOp>(&operation)) {
+      const int64_t rows = tensors_[static_cast<size_t>(op->out)].rows == RowSpace::Tokens ? max_tokens : max_samples;
+      experts_bytes = std::max(experts_bytes, ExpertsWork::bytes(*op->experts, rows));
+    }
+  }
+  arena_bytes_ = experts_offset_ + experts_bytes;
   void* memory = mmap(nullptr, static_cast<size_t>(arena_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   arena_ = static_cast<uint8_t*>(memory);
@@ -211,6 +234,11 @@ const float* Program::run(const Batch& batch) {
       stages.fold.reset(plan.num_folds());
     } else if (region.kind == Region::Kind::Whole) {
       stages.work.reset(batch.num_rows * whole_heads(region));
+    } else if (region.kind == Region::Kind::Experts) {
+      const Experts& experts = *std::get<ExpertsOp>(operations_[region.begin]).experts;
+      for (int s = 0; s < ExpertsWork::kStages; ++s) {
+        stages.experts[s].reset(ExpertsWork::pieces(experts, s, step.count(region.rows), device_->pool.size()));
+      }
     } else {
       const int64_t rows = step.count(region.rows);
       stages.cut = region.kind == Region::Kind::Rows ? Cut::of(rows, most, 1, kRowsAtOnce) : Cut::of(rows > 0 ? panels_of(region) : 0, most);
@@ -228,6 +256,7 @@ const float* Program::run(const Batch& batch) {
         case Region::Kind::Rows: stages.work.work([&](int64_t piece) { run_rows(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
         case Region::Kind::Products: stages.work.work([&](int64_t piece) { run_products(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
         case Region::Kind::Attention: run_attention(step, region, stages, thread); break;
+        case Region::Kind::Experts: run_experts(step, region, stages); break;
         case Region::Kind::Whole: stages.work.work([&](int64_t piece) { run_whole_attention(step, region, piece, thread); }); break;
       }
       if (profiling_ && thread == 0) began = add_time(times_[i], began);
@@ -311,6 +340,8 @@ void Program::run_row_operation(const Step& step, const Operation& operation, in
   } else if (const auto* op = std::get_if<GatedOp>(&operation)) {
     const int64_t size = width(op->out);
     kernels.gated(op->activation, floats(op->gate, begin), size, floats(op->up, begin), size, rows, size, floats(op->out, begin), size);
+  } else if (const auto* op = std::get_if<RouteOp>(&operation)) {
+    for (int64_t r = begin; r < end; ++r) route_row(op->routing, floats(op->logits, r), op->bias == nullptr ? nullptr : op->bias->data(), floats(op->out, r));
   } else if (const auto* op = std::get_if<AddOp>(&operation)) {
     kernels.add(floats(op->x, begin), floats(op->y, begin), rows * width(op->out), floats(op->out, begin));
   }
@@ -351,6 +382,14 @@ void Program::run_attention(const Step& step, const Region& region, Stages& stag
   auto* states = reinterpret_cast<float*>(arena_ + states_offset_);
   stages.work.work([&](int64_t piece) { plan.work(device_->kernels, kv_, layer, piece, scratch, states); });
   if (plan.is_split()) stages.fold.work([&](int64_t piece) { plan.fold(device_->kernels, kv_, layer, piece, scratch, states); });
+}
+
+void Program::run_experts(const Step& step, const Region& region, Stages& stages) const {
+  const auto& op = std::get<ExpertsOp>(operations_[region.begin]);
+  const ExpertsWork work(*op.experts, floats(op.x), floats(op.weights), step.count(region.rows), device_->pool.size(), floats(op.out), arena_ + experts_offset_);
+  for (int s = 0; s < ExpertsWork::kStages; ++s) {
+    stages.experts[s].work([&](int64_t piece) { work.work(device_->kernels, s, piece); });
+  }
 }
 
 int64_t Program::whole_heads(const Region& region) const {

@@ -64,6 +64,8 @@ std::vector<TensorId> inputs_of(const Operation& operation) {
                           [](const LayerNormOp& op) { return std::vector{op.x}; },                      //
                           [](const ActivateOp& op) { return std::vector{op.x}; },                       //
                           [](const GatedOp& op) { return std::vector{op.gate, op.up}; },                //
+                          [](const RouteOp& op) { return std::vector{op.logits}; },                     //
+                          [](const ExpertsOp& op) { return std::vector{op.x, op.weights}; },            //
                           [](const AddOp& op) { return std::vector{op.x, op.y}; }},
                     operation);
 }
@@ -82,6 +84,7 @@ std::vector<Region> cut_regions(const std::vector<Tensor>& tensors, const std::v
     const auto kind = std::holds_alternative<LinearOp>(operation)           ? Region::Kind::Products
                       : std::holds_alternative<AttentionOp>(operation)      ? Region::Kind::Attention
                       : std::holds_alternative<WholeAttentionOp>(operation) ? Region::Kind::Whole
+                      : std::holds_alternative<ExpertsOp>(operation)        ? Region::Kind::Experts
                                                                             : Region::Kind::Rows;
     bool joins = !regions.empty() && regions.back().kind == kind && (kind == Region::Kind::Rows || kind == Region::Kind::Products);
     if (joins && kind == Region::Kind::Rows) joins = regions.back().rows == rows;

@@ -239,6 +239,43 @@ class LatentSpec:
 
 
 @dataclass(frozen=True)
+class ExpertsSpec:
+    """A mixture of experts in the layers from `first_layer` on: a router picks `per_token` of `count` MLPs for each token.
+
+    `scoring`: softmax | sigmoid of the router's logits. The choice is made among the `groups_kept` best of `num_groups` equal groups,
+    a group being worth its best score (`group_worth` best) or the sum of its two best (two_best), by scores with a bias where the
+    model `has_bias`. Weights are the scores themselves, of a token's picks divided by their sum where `normalize`, times `scaling`.
+    `shared_size`: the inner size of the MLP that every token passes beside them; 0: there is none.
+    Sources: DeepSeekMoE (2024), section 3; DeepSeek-V3 (2024), section 2.1.2.
+    """
+
+    first_layer: int
+    count: int
+    per_token: int
+    intermediate_size: int  # of one expert
+    shared_size: int = 0
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    num_groups: int = 1
+    groups_kept: int = 1
+    group_worth: Literal["best", "two_best"] = "best"
+    normalize: bool = False
+    scaling: float = 1.0
+    has_bias: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.per_token <= self.count <= 4096:
+            raise ModelError(f"model config: {self.per_token:,} of {self.count:,} experts a token; at least 1, and at most 4,096 in all")
+        if self.num_groups < 1 or self.count % self.num_groups or not 1 <= self.groups_kept <= self.num_groups:
+            raise ModelError(f"model config: {self.count:,} experts in {self.num_groups:,} groups, of which {self.groups_kept:,} are kept")
+        if self.group_worth == "two_best" and self.count // self.num_groups < 2:
+            raise ModelError(f"model config: {self.count:,} experts in {self.num_groups:,} groups; a group must have two to be judged by")
+        if self.per_token > self.count // self.num_groups * self.groups_kept:
+            raise ModelError(f"model config: {self.per_token:,} experts a token, but {self.groups_kept:,} groups hold fewer")
+        if self.intermediate_size < 16 or self.intermediate_size % 16:  # an expert's channels fill whole panels of weights
+            raise ModelError(f"model config: the inner size of an expert is {self.intermediate_size:,}; it must be a multiple of 16")
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """The numbers of a decoder-only language model. Wiring lives in models/, numbers here.
 
@@ -265,6 +302,7 @@ class ModelSpec:
     activation: str = "silu"
     layer_spans: tuple[AttentionSpan, ...] = ()  # what each layer sees, when they differ
     latent: LatentSpec | None = None
+    experts: ExpertsSpec | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -286,8 +324,13 @@ class ModelSpec:
             raise ModelError(f"model config: rotary dimension {self.rope.dim} must be even and lie in 2..head_dim ({self.head_dim})")
         if self.layer_spans and len(self.layer_spans) != self.num_layers:
             raise ModelError(f"model config: {len(self.layer_spans)} kinds of attention for {self.num_layers} layers")
+        if self.experts is not None and self.hidden_size % 16:
+            raise ModelError(f"model config: hidden_size is {self.hidden_size:,}; with experts it must be a multiple of 16")
         if not 0 < self.norm_eps < 1:
             raise ModelError(f"model config: norm_eps is {self.norm_eps:g}; it must be more than 0 and less than 1")
+
+    def has_experts(self, layer: int) -> bool:
+        return self.experts is not None and layer >= self.experts.first_layer
 
     def span(self, layer: int) -> AttentionSpan:
         """Return what a layer sees."""

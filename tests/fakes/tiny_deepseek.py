@@ -1,4 +1,5 @@
-"""A tiny DeepSeek-V3 with random weights, as a Hugging Face folder: latent attention with a query latent and a stretched YaRN rope."""
+"""A tiny DeepSeek-V3 with random weights, as a Hugging Face folder: latent attention with a query latent and a stretched YaRN rope, a dense
+layer and one that is a mixture of experts."""
 
 import json
 from pathlib import Path
@@ -7,6 +8,7 @@ import numpy as np
 from tests.fakes.tiny_llama import FEED_FORWARD, HEADS, HIDDEN, LAYERS, MAX_POSITION, VOCAB, write_weights
 
 Q_RANK, KV_RANK, NOPE, ROTARY, VALUE = 48, 32, 16, 16, 16
+EXPERTS, EXPERTS_PER_TOKEN, EXPERT_SIZE = 16, 3, 32
 
 
 def write_tiny_deepseek(folder: Path, *, seed: int = 0, scale: float = 0.35) -> Path:
@@ -24,10 +26,14 @@ def write_tiny_deepseek(folder: Path, *, seed: int = 0, scale: float = 0.35) -> 
             prefix + "self_attn.kv_a_layernorm.weight": (KV_RANK,),
             prefix + "self_attn.kv_b_proj.weight": (HEADS * (NOPE + VALUE), KV_RANK),
             prefix + "self_attn.o_proj.weight": (HIDDEN, HEADS * VALUE),
-            prefix + "mlp.gate_proj.weight": (FEED_FORWARD, HIDDEN),
-            prefix + "mlp.up_proj.weight": (FEED_FORWARD, HIDDEN),
-            prefix + "mlp.down_proj.weight": (HIDDEN, FEED_FORWARD),
         }
+        if layer == 0:
+            shapes |= mlp_shapes(prefix + "mlp.", FEED_FORWARD)
+            continue
+        shapes |= {prefix + "mlp.gate.weight": (EXPERTS, HIDDEN), prefix + "mlp.gate.e_score_correction_bias": (EXPERTS,)}
+        shapes |= mlp_shapes(prefix + "mlp.shared_experts.", EXPERT_SIZE)
+        for expert in range(EXPERTS):
+            shapes |= mlp_shapes(f"{prefix}mlp.experts.{expert}.", EXPERT_SIZE)
     write_weights(folder, shapes, np.random.default_rng(seed), scale)
     config = {
         "architectures": ["DeepseekV3ForCausalLM"],
@@ -35,7 +41,15 @@ def write_tiny_deepseek(folder: Path, *, seed: int = 0, scale: float = 0.35) -> 
         "hidden_size": HIDDEN,
         "intermediate_size": FEED_FORWARD,
         "num_hidden_layers": LAYERS,
-        "first_k_dense_replace": LAYERS,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": EXPERTS,
+        "num_experts_per_tok": EXPERTS_PER_TOKEN,
+        "moe_intermediate_size": EXPERT_SIZE,
+        "n_shared_experts": 1,
+        "n_group": 4,
+        "topk_group": 2,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 1.5,
         "num_attention_heads": HEADS,
         "num_key_value_heads": HEADS,
         "q_lora_rank": Q_RANK,
@@ -61,3 +75,11 @@ def write_tiny_deepseek(folder: Path, *, seed: int = 0, scale: float = 0.35) -> 
     }
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+def mlp_shapes(prefix: str, inner: int) -> dict[str, tuple[int, ...]]:
+    return {
+        prefix + "gate_proj.weight": (inner, HIDDEN),
+        prefix + "up_proj.weight": (inner, HIDDEN),
+        prefix + "down_proj.weight": (HIDDEN, inner),
+    }

@@ -53,6 +53,19 @@ def rope_parameters(spec: ModelSpec) -> dict[str, object]:
     return {"rope_theta": rope.theta, "rope_type": rope.kind, "factor": rope.factor, **extra}
 
 
+def stack_experts(spec: ModelSpec, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint as transformers holds them: a layer's experts in two."""
+    stacked = {name: tensor for name, tensor in state.items() if ".mlp.experts." not in name}
+    for layer in range(spec.experts.first_layer, spec.num_layers):
+        prefix = f"model.layers.{layer}.mlp.experts."
+        gate, up, down = (
+            torch.stack([state[f"{prefix}{expert}.{part}_proj.weight"] for expert in range(spec.experts.count)])
+            for part in ("gate", "up", "down")
+        )
+        stacked |= {prefix + "gate_up_proj": torch.cat([gate, up], dim=1), prefix + "down_proj": down}
+    return stacked
+
+
 @torch.no_grad()
 def logits(spec: ModelSpec, tensors: dict[str, RawTensor], token_ids: list[int]) -> np.ndarray:
     """Return transformers' float32 logits at every position: [T, V]."""
@@ -88,6 +101,8 @@ def logits(spec: ModelSpec, tensors: dict[str, RawTensor], token_ids: list[int])
         file_name(name, SAFETENSORS_NAMES): torch.from_numpy(np.frombuffer(raw.data, np.float32).reshape(raw.shape).copy())
         for name, raw in tensors.items()
     }
+    if spec.experts is not None:
+        state = stack_experts(spec, state)
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or [name for name in missing if name != "lm_head.weight"]:
         raise ValueError(f"weights do not fit: missing {missing}, unexpected {unexpected}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from octavo.loaders.tensor_names import expected_shapes
-from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, LatentSpec, ModelSpec, RawTensor, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, Format, LatentSpec, ModelSpec, RawTensor, RopeSpec
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tiny_logits.npz"
 RELATIVE_BOUND = 1e-4  # of the largest logit: both sides are float32
@@ -78,6 +78,16 @@ CASES: dict[str, ModelSpec] = {
         24,
         _MSCALE_ALL_DIM**2,
     ),
+    "deepseek-v2-experts": latent("deepseek_v2", RopeSpec(dim=6, interleaved=True), experts=ExpertsSpec(1, 6, 2, 16, 32, scaling=1.5)),
+    "deepseek-v2-groups": latent(
+        "deepseek_v2", RopeSpec(dim=6, interleaved=True), 24, experts=ExpertsSpec(0, 8, 3, 32, 32, num_groups=4, groups_kept=2)
+    ),
+    "deepseek-v3-experts": latent(
+        "deepseek_v3",
+        RopeSpec(dim=6, interleaved=True),
+        24,
+        experts=ExpertsSpec(1, 8, 3, 16, 16, "sigmoid", 4, 2, "two_best", True, 2.5, has_bias=True),
+    ),
 }
 
 
@@ -89,8 +99,23 @@ def latent_settings(spec: ModelSpec) -> dict[str, object]:
         **{name: getattr(spec.latent, name) for name in names},
         **interleave,
         "attention_bias": spec.qkv_bias,
-        "first_k_dense_replace": spec.num_layers,
         "num_key_value_heads": spec.num_heads,
+        **(experts_settings(spec.experts) if spec.experts is not None else {"first_k_dense_replace": spec.num_layers}),
+    }
+
+
+def experts_settings(experts: ExpertsSpec) -> dict[str, object]:
+    return {
+        "first_k_dense_replace": experts.first_layer,
+        "n_routed_experts": experts.count,
+        "num_experts_per_tok": experts.per_token,
+        "moe_intermediate_size": experts.intermediate_size,
+        "n_shared_experts": experts.shared_size // experts.intermediate_size,
+        "n_group": experts.num_groups,
+        "topk_group": experts.groups_kept,
+        "routed_scaling_factor": experts.scaling,
+        **({"norm_topk_prob": True} if experts.normalize else {}),
+        **({"topk_method": "group_limited_greedy"} if experts.group_worth == "best" and experts.num_groups > 1 else {}),
     }
 
 

@@ -11,7 +11,18 @@ from octavo.models.registry import bind
 from octavo.ops.interface import Batch
 from octavo.specs import KV_DTYPES, Format, KVSpec
 
-MODELS = ["llama", "llama-biases", "llama-yarn", "mistral-window", "qwen2", "qwen2-windows", "qwen3", "deepseek-v2", "deepseek-v3-yarn"]
+MODELS = [
+    "llama",
+    "llama-biases",
+    "llama-yarn",
+    "mistral-window",
+    "qwen2",
+    "qwen2-windows",
+    "qwen3",
+    "deepseek-v2",
+    "deepseek-v3-yarn",
+    "deepseek-v3-experts",
+]
 
 
 @pytest.mark.parametrize("dtype", KV_DTYPES)

@@ -102,6 +102,7 @@ def serve(model, backend, regime, requests, known=None):
                 num_gpu_blocks_override=regime.num_blocks,
                 enable_prefix_caching=regime.prefix_caching,
                 kv_offload_dir=regime.kv_offload_dir,
+                preemption_mode="swap" if regime.kv_offload_dir else "auto",  # load whatever it costs
             ),
             scheduler=SchedulerConfig(
                 max_num_seqs=regime.max_num_seqs,
@@ -129,7 +130,7 @@ def serve(model, backend, regime, requests, known=None):
                 answers[delta.request_id][2].extend(delta.prompt_logprobs or [])
             if outputs.stats:
                 preemptions += outputs.stats.num_preemptions
-                hits += outputs.stats.prefix_cache_hits
+                hits += outputs.stats.prefix_cache_hits + outputs.stats.external_hits
     if regime.kv_offload_dir is not None:
         core._scheduler.kv._tier.flush()
         del core
@@ -170,8 +171,12 @@ def test_the_same_holds_where_layers_see_different_positions(hybrid, backend, na
 LATENT_REGIMES = ("batched", "chunked", "prefix hits", "preempted with prefix hits in small chunks", "eager")
 
 
-@pytest.mark.parametrize("name", LATENT_REGIMES)
-def test_the_same_holds_for_latent_attention(latent, backend, name):
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [*((name, "native") for name in LATENT_REGIMES), ("preempted with prefix hits in small chunks", "reference")],
+    indirect=["backend"],
+)
+def test_the_same_holds_for_latent_attention_and_experts(latent, backend, name):
     regime = REGIMES[name]
     requests = list(workload(seed=11))
     alone, _, _ = serve(latent, backend, ALONE, requests)

@@ -6,6 +6,7 @@
 
 #include "octavo/batch.h"
 #include "octavo/device.h"
+#include "octavo/experts.h"
 #include "octavo/rotary.h"
 
 namespace octavo::eager {
@@ -26,6 +27,9 @@ void store_kv(Device& device, const KvCache& kv, int64_t layer, const float* k, 
 // not latent. The blocks are those of the batch's first layer group.
 void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& batch, int64_t heads, const float* q, const float* q_rotary, float scale,
                int64_t window, int64_t chunk, float* out);
+// bias may be null.
+void route(Device& device, const Routing& routing, const float* logits, int64_t rows, const float* bias, float* weights);
+void experts(Device& device, const Experts& experts, const float* x, const float* weights, int64_t rows, float* out);
 void gated(Device& device, Activation activation, const float* gate, const float* up, int64_t rows, int64_t width, float* out);
 void add(Device& device, const float* x, const float* y, int64_t count, float* out);
 

@@ -5,7 +5,8 @@
 //              through all operations, so what one writes the next finds in the cache;
 //   products   linear operations that do not read each other's results: a piece is some panels of all of them;
 //   attention  see attention_plan.h;
-//   whole      attention over whole rows, without KV memory: a piece is one head of one row.
+//   whole      attention over whole rows, without KV memory: a piece is one head of one row;
+//   experts    see experts.h.
 //
 // Tensors are numbered by the caller. A tensor lives in the arena from its writer to its last reader; a place is taken over
 // where an operation may work in place, else only in a later region.
@@ -21,6 +22,7 @@
 #include "octavo/attention_plan.h"
 #include "octavo/batch.h"
 #include "octavo/device.h"
+#include "octavo/experts.h"
 #include "octavo/rotary.h"
 
 namespace octavo {
@@ -104,16 +106,25 @@ struct GatedOp {
 struct AddOp {
   TensorId out, x, y;
 };
+struct RouteOp {
+  TensorId out, logits;  // both [rows, experts]
+  Vector bias;           // or null
+  Routing routing;
+};
+struct ExpertsOp {
+  TensorId out, x, weights;  // weights: of RouteOp
+  std::shared_ptr<const Experts> experts;
+};
 
 using Operation = std::variant<EmbedOp, AnglesOp, TakeRowsOp, RmsNormOp, PrepareOp, LinearOp, RopeOp, StoreKvOp, AttentionOp, GatedOp, AddOp, LayerNormOp,
-                               ActivateOp, WholeAttentionOp>;
+                               ActivateOp, WholeAttentionOp, RouteOp, ExpertsOp>;
 
 // Tensors that an operation reads, and the one that it writes (kNone: none).
 std::vector<TensorId> inputs_of(const Operation& operation);
 TensorId output_of(const Operation& operation);
 
 struct Region {
-  enum class Kind : uint8_t { Rows, Products, Attention, Whole } kind;
+  enum class Kind : uint8_t { Rows, Products, Attention, Whole, Experts } kind;
   RowSpace rows;
   size_t begin, end;  // operations
 };
@@ -161,6 +172,7 @@ class Program {
   struct Stages {
     Cut cut{};         // rows or panels; unused by attention
     Stage work, fold;  // fold: of split contexts
+    Stage experts[ExpertsWork::kStages];
   };
 
   uint8_t* at(TensorId id, int64_t row) const;
@@ -175,6 +187,7 @@ class Program {
   int64_t panels_of(const Region& region) const;
   const AttentionPlan& plan_of(const Step& step, const Region& region) const;
   void run_attention(const Step& step, const Region& region, Stages& stages, int thread) const;
+  void run_experts(const Step& step, const Region& region, Stages& stages) const;
   int64_t whole_heads(const Region& region) const;
   void run_whole_attention(const Step& step, const Region& region, int64_t piece, int thread) const;
 
@@ -191,7 +204,7 @@ class Program {
   std::vector<RegionTime> times_;  // of each region
   std::unique_ptr<Stages[]> stages_;  // of each region
   int64_t scratch_bytes_ = kAttentionScratchBytes;  // of a thread
-  int64_t scratch_offset_ = 0, states_offset_ = 0, arena_bytes_ = 0;
+  int64_t scratch_offset_ = 0, states_offset_ = 0, experts_offset_ = 0, arena_bytes_ = 0;
   uint8_t* arena_ = nullptr;  // anonymous mapping: backed on first touch
 };
 

@@ -1,4 +1,4 @@
-"""What config.json says of DeepSeek's own parts: latent attention, and which layers are dense.
+"""What config.json says of DeepSeek's own parts: latent attention and mixtures of experts.
 
 The rest of such a config reads like any other's (hf_model.py). Source: the configurations of transformers 5, whose defaults these
 are.
@@ -11,7 +11,7 @@ from typing import Any
 
 from octavo.errors import ModelError
 from octavo.loaders.fields import Fields
-from octavo.specs import LatentSpec
+from octavo.specs import ExpertsSpec, LatentSpec
 
 _SHARED_DEFAULTS = {
     "rms_norm_eps": 1e-6,
@@ -29,6 +29,11 @@ DEEPSEEK_V2_DEFAULTS: dict[str, Any] = _SHARED_DEFAULTS | {
     "num_attention_heads": 32,
     "max_position_embeddings": 2048,
     "first_k_dense_replace": 0,
+    "moe_intermediate_size": 1407,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "topk_method": "greedy",
+    "routed_scaling_factor": 1.0,
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
@@ -40,6 +45,13 @@ DEEPSEEK_V3_DEFAULTS: dict[str, Any] = _SHARED_DEFAULTS | {
     "num_attention_heads": 128,
     "max_position_embeddings": 4096,
     "first_k_dense_replace": 3,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "n_group": 8,
+    "topk_group": 4,
+    "routed_scaling_factor": 2.5,
     "bos_token_id": 0,
     "eos_token_id": 1,
 }
@@ -70,14 +82,36 @@ def _score_factor(config: Fields) -> float:
     return (0.1 * mscale_all * math.log(factor) + 1) ** 2 if mscale_all and factor > 1 else 1.0
 
 
+def read_experts(config: Fields, family: str) -> ExpertsSpec | None:
+    """Return the mixtures of experts; None where all layers are dense."""
+    first_layer = config.integer("first_k_dense_replace", 0)
+    if first_layer >= config.integer("num_hidden_layers", 0):
+        return None
+    inner = config.integer("moe_intermediate_size", 0)
+    groups, kept = config.integer("n_group", 1), config.integer("topk_group", 1)
+    is_v3 = family == "deepseek_v3"
+    if not is_v3 and config.choice("topk_method", "greedy", {"greedy": True, "group_limited_greedy": False}):
+        groups = kept = 1
+    if not is_v3 and config.boolean("norm_topk_prob", False):
+        raise ModelError(f"{config.source}: norm_topk_prob is true; for {family} only weights that are not normalised are supported")
+    return ExpertsSpec(
+        first_layer=first_layer,
+        count=config.integer("n_routed_experts", 0),
+        per_token=config.integer("num_experts_per_tok", 0),
+        intermediate_size=inner,
+        shared_size=inner * config.integer("n_shared_experts", 0),
+        scoring="sigmoid" if is_v3 else "softmax",
+        num_groups=groups,
+        groups_kept=kept,
+        group_worth="two_best" if is_v3 else "best",
+        normalize=is_v3 and config.boolean("norm_topk_prob", True),
+        scaling=config.number("routed_scaling_factor", 1.0),
+        has_bias=is_v3,
+    )
+
+
 def _check(config: Fields) -> None:
     """Raise ModelError for what Octavo computes otherwise than the file asks."""
-    layers, dense = config.integer("num_hidden_layers", 0), config.integer("first_k_dense_replace", 0)
-    if dense < layers:
-        raise ModelError(
-            f"{config.source}: first_k_dense_replace is {dense:,} of {layers:,} layers: the others are mixtures of experts, "
-            "which are not supported; only dense layers are"
-        )
     if config.boolean("mlp_bias", False):
         raise ModelError(f"{config.source}: mlp_bias is true; only MLPs without biases are supported for this family")
     if config.values.get("index_topk") is not None:

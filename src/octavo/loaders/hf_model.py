@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import ModelError
-from octavo.loaders.deepseek_model import DEEPSEEK_V2_DEFAULTS, DEEPSEEK_V3_DEFAULTS, is_interleaved, read_latent
+from octavo.loaders.deepseek_model import DEEPSEEK_V2_DEFAULTS, DEEPSEEK_V3_DEFAULTS, is_interleaved, read_experts, read_latent
 from octavo.loaders.encoder_model import BERT_DEFAULTS, read_encoder_spec
 from octavo.loaders.endings import check_sampling, turn_end_ids, unique_ids
 from octavo.loaders.fields import Fields
@@ -128,6 +128,7 @@ def read_hf_spec(folder: Path) -> ModelSpec | EncoderSpec:
         qk_norm=family == "qwen3",
         sliding_window=window if all(sliding) else None,
         latent=latent,
+        experts=read_experts(config, family) if latent is not None else None,
         layer_spans=() if all(sliding) or not any(sliding) else tuple(_span(window, is_sliding) for is_sliding in sliding),
         activation=config.choice("hidden_act", "silu", _ACTIVATIONS),
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from octavo.errors import ModelError
-from octavo.specs import LatentSpec, ModelSpec, RawTensor
+from octavo.specs import ExpertsSpec, LatentSpec, ModelSpec, RawTensor
 
 # canonical name -> name in the file; {i} is the layer
 SAFETENSORS_NAMES = {
@@ -37,6 +37,14 @@ SAFETENSORS_NAMES = {
     "layers.{i}.kv_a_norm": "model.layers.{i}.self_attn.kv_a_layernorm.weight",
     "layers.{i}.kv_b": "model.layers.{i}.self_attn.kv_b_proj.weight",
     "layers.{i}.mlp_norm": "model.layers.{i}.post_attention_layernorm.weight",
+    "layers.{i}.router": "model.layers.{i}.mlp.gate.weight",
+    "layers.{i}.router_bias": "model.layers.{i}.mlp.gate.e_score_correction_bias",
+    "layers.{i}.experts.{e}.gate": "model.layers.{i}.mlp.experts.{e}.gate_proj.weight",
+    "layers.{i}.experts.{e}.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
+    "layers.{i}.experts.{e}.down": "model.layers.{i}.mlp.experts.{e}.down_proj.weight",
+    "layers.{i}.shared_gate": "model.layers.{i}.mlp.shared_experts.gate_proj.weight",
+    "layers.{i}.shared_up": "model.layers.{i}.mlp.shared_experts.up_proj.weight",
+    "layers.{i}.shared_down": "model.layers.{i}.mlp.shared_experts.down_proj.weight",
     "layers.{i}.gate": "model.layers.{i}.mlp.gate_proj.weight",
     "layers.{i}.up": "model.layers.{i}.mlp.up_proj.weight",
     "layers.{i}.down": "model.layers.{i}.mlp.down_proj.weight",
@@ -117,16 +125,17 @@ def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"embed": (spec.vocab_size, spec.hidden_size), "norm": (spec.hidden_size,)}
     if not spec.tie_embeddings:
         shapes["lm_head"] = (spec.vocab_size, spec.hidden_size)
-    layer = _layer_shapes(spec)
     for i in range(spec.num_layers):
-        shapes |= {f"layers.{i}.{name}": shape for name, shape in layer.items()}
+        shapes |= {f"layers.{i}.{name}": shape for name, shape in _layer_shapes(spec, i).items()}
     return shapes
 
 
-def _layer_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+def _layer_shapes(spec: ModelSpec, index: int) -> dict[str, tuple[int, ...]]:
     hidden, inner = spec.hidden_size, spec.intermediate_size
     queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    mlp: dict[str, tuple[int, ...]] = {"mlp_norm": (hidden,), "gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    mlp = {"mlp_norm": (hidden,)} | _mlp_shapes("", hidden, inner)
+    if spec.experts is not None and spec.has_experts(index):
+        mlp = {"mlp_norm": (hidden,)} | _mixture_shapes(hidden, spec.experts)
     if spec.latent is not None:
         return {"attn_norm": (hidden,), **_latent_shapes(spec, spec.latent), **mlp}
     shapes: dict[str, tuple[int, ...]] = {
@@ -146,6 +155,19 @@ def _layer_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     if spec.qk_norm:
         shapes |= {"q_norm": (spec.head_dim,), "k_norm": (spec.head_dim,)}
     return shapes
+
+
+def _mlp_shapes(prefix: str, hidden: int, inner: int) -> dict[str, tuple[int, ...]]:
+    return {f"{prefix}gate": (inner, hidden), f"{prefix}up": (inner, hidden), f"{prefix}down": (hidden, inner)}
+
+
+def _mixture_shapes(hidden: int, experts: ExpertsSpec) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {"router": (experts.count, hidden)}
+    if experts.has_bias:
+        shapes |= {"router_bias": (experts.count,)}
+    for expert in range(experts.count):
+        shapes |= _mlp_shapes(f"experts.{expert}.", hidden, experts.intermediate_size)
+    return shapes | (_mlp_shapes("shared_", hidden, experts.shared_size) if experts.shared_size else {})
 
 
 def _latent_shapes(spec: ModelSpec, latent: LatentSpec) -> dict[str, tuple[int, ...]]:
@@ -172,7 +194,10 @@ def file_name(canonical: str, names: Mapping[str, str]) -> str:
     """Return what a format that uses `names` calls the tensor: layers.3.q -> blk.3.attn_q.weight."""
     if not canonical.startswith("layers."):
         return names[canonical]
-    _, layer, part = canonical.split(".")
+    _, layer, part = canonical.split(".", 2)
+    if part.startswith("experts."):
+        _, expert, part = part.split(".")
+        return names[f"layers.{{i}}.experts.{{e}}.{part}"].format(i=layer, e=expert)
     return names[f"layers.{{i}}.{part}"].format(i=layer)
 
 

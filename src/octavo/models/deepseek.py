@@ -4,7 +4,8 @@
     for each layer:  x = x + attention(norm(x));  x = x + mlp(norm(x))
     logits = lm_head(norm(x))
 
-Pre-norm with RMSNorm and gated MLP as in Llama. Attention is latent (MLA): of a token only a latent c and one rotary key are
+Pre-norm with RMSNorm as in Llama. The MLP is gated; in the layers from first_k_dense_replace on it is a mixture of experts, of which
+a router picks a few for each token, beside a shared one. Attention is latent (MLA): of a token only a latent c and one rotary key are
 kept, and K and V of every head are products of c that are never made:
 
     score      q . (W_k c) + q_rotary . k_rotary  =  (W_k' q) . c + q_rotary . k_rotary        W_k' q is made once a query
@@ -13,31 +14,31 @@ kept, and K and V of every head are products of c that are never made:
 so attention reads the latents as one KV head that all query heads share ("absorbed" form). It is used for prompts too: a
 row's bits must not depend on whether it is decoded or prefilled.
 
-Sources: DeepSeek-V2 (2024), sections 2.1 and 2.2; DeepSeek-V3 (2024), section 2.1.
+Sources: DeepSeek-V2 (2024), sections 2.1 and 2.2; DeepSeek-V3 (2024), section 2.1; DeepSeekMoE (2024), section 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from octavo.errors import ModelError
-from octavo.models.weights import DecoderWeights, bind_weights
+from octavo.models.weights import DecoderWeights, bind_weights, fill
 from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
-from octavo.specs import LatentSpec, ModelSpec, RawTensor
+from octavo.specs import ExpertsSpec, Format, LatentSpec, ModelSpec, RawTensor
 
 
 @dataclass(frozen=True)
-class LatentLayerWeights:
-    """One layer: matrices [out_features, in_features] and vectors, None where this model has none.
+class AttentionWeights:
+    """Latent attention: matrices [out_features, in_features] and vectors, None where this model has none.
 
     `k_up` and `v_up` are the halves of kv_b_proj by head: k_up [H * kv_lora_rank, qk_nope_head_dim], each head's part turned,
     v_up [H * v_head_dim, kv_lora_rank].
     """
 
-    attn_norm: Tensor
     q_a: Weight | None
     q_a_bias: Tensor | None
     q_a_norm: Tensor | None
@@ -52,17 +53,39 @@ class LatentLayerWeights:
     v_up: Weight
     o: Weight
     o_bias: Tensor | None
-    mlp_norm: Tensor
+
+
+@dataclass(frozen=True)
+class MLPWeights:
     gate: Weight
     up: Weight
     down: Weight
 
 
 @dataclass(frozen=True)
+class MixtureWeights:
+    """The router [E, D], and the E experts one after another; `shared` is the MLP that every token passes."""
+
+    spec: ExpertsSpec
+    router: Weight
+    router_bias: Tensor | None
+    experts: MLPWeights
+    shared: MLPWeights | None
+
+
+@dataclass(frozen=True)
+class DeepSeekLayer:
+    attn_norm: Tensor
+    attention: AttentionWeights
+    mlp_norm: Tensor
+    mlp: MLPWeights | MixtureWeights
+
+
+@dataclass(frozen=True)
 class DeepSeekDecoder:
     spec: ModelSpec
     latent: LatentSpec
-    weights: DecoderWeights[LatentLayerWeights]
+    weights: DecoderWeights[DeepSeekLayer]
 
     @property
     def weight_bytes(self) -> int:
@@ -73,12 +96,12 @@ class DeepSeekDecoder:
         eps = self.spec.norm_eps
         x = ops.embed(batch.token_ids, self.weights.embed)
         for index, layer in enumerate(self.weights.layers):
-            x = ops.add(x, self._attention(ops, layer, index, ops.rms_norm(x, layer.attn_norm, eps), batch, kv))
-            x = ops.add(x, self._mlp(ops, layer, ops.rms_norm(x, layer.mlp_norm, eps)))
+            x = ops.add(x, self._attention(ops, layer.attention, index, ops.rms_norm(x, layer.attn_norm, eps), batch, kv))
+            x = ops.add(x, self._mlp(ops, layer.mlp, ops.rms_norm(x, layer.mlp_norm, eps)))
         sampled = ops.take_rows(x, batch.sample_rows)
         return ops.linear(ops.rms_norm(sampled, self.weights.norm, eps), self.weights.lm_head)
 
-    def _attention(self, ops: Ops, layer: LatentLayerWeights, index: int, x: Tensor, batch: Batch, kv: KVCache) -> Tensor:
+    def _attention(self, ops: Ops, layer: AttentionWeights, index: int, x: Tensor, batch: Batch, kv: KVCache) -> Tensor:
         spec, heads, rotary_dim = self.spec, self.spec.num_heads, self.latent.qk_rope_head_dim
         query = x
         if layer.q_a is not None:
@@ -91,19 +114,36 @@ class DeepSeekDecoder:
         mixed = ops.latent_attention(q, q_rotary, kv, index, batch, spec.head_dim**-0.5 * self.latent.score_factor)
         return ops.linear(ops.head_linear(mixed, layer.v_up, heads), layer.o, layer.o_bias)
 
-    def _mlp(self, ops: Ops, layer: LatentLayerWeights, x: Tensor) -> Tensor:
-        return ops.linear(ops.gated(ops.linear(x, layer.gate), ops.linear(x, layer.up), self.spec.activation), layer.down)
+    def _mlp(self, ops: Ops, mlp: MLPWeights | MixtureWeights, x: Tensor) -> Tensor:
+        activation = self.spec.activation
+        if isinstance(mlp, MLPWeights):
+            return ops.linear(ops.gated(ops.linear(x, mlp.gate), ops.linear(x, mlp.up), activation), mlp.down)
+        weights = ops.route(ops.linear(x, mlp.router), mlp.router_bias, mlp.spec)
+        mixed = ops.experts(x, weights, mlp.experts.gate, mlp.experts.up, mlp.experts.down, mlp.spec, activation)
+        return mixed if mlp.shared is None else ops.add(mixed, self._mlp(ops, mlp.shared, x))
 
 
 def bind_deepseek(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> DeepSeekDecoder:
     """Return the decoder with its weights loaded by `backend`. Raises ModelError."""
     if spec.latent is None:
         raise ModelError(f"model family {spec.family}: its settings name no kv_lora_rank")
-    return DeepSeekDecoder(spec, spec.latent, bind_weights(LatentLayerWeights, spec, _parts(spec, spec.latent, tensors), backend))
+    weights = bind_weights(lambda parts: _layer(spec.experts, parts), spec, _parts(spec, spec.latent, tensors), backend)
+    return DeepSeekDecoder(spec, spec.latent, weights)
+
+
+def _layer(experts: ExpertsSpec | None, parts: Mapping[str, Any]) -> DeepSeekLayer:
+    mlp: MLPWeights | MixtureWeights
+    if experts is not None and "router" in parts:
+        shared = fill(MLPWeights, parts, "shared_") if "shared_gate" in parts else None
+        mlp = MixtureWeights(experts, parts["router"], parts.get("router_bias"), fill(MLPWeights, parts, "experts_"), shared)
+    else:
+        mlp = fill(MLPWeights, parts)
+    return DeepSeekLayer(parts["attn_norm"], fill(AttentionWeights, parts), parts["mlp_norm"], mlp)
 
 
 def _parts(spec: ModelSpec, latent: LatentSpec, tensors: Mapping[str, RawTensor]) -> Iterator[tuple[str, RawTensor]]:
-    """Yield the tensors, those that the file keeps in one matrix apart: the two parts of q, of kv_a and of kv_b."""
+    """Yield the tensors as the layers hold them: apart what the file keeps in one matrix (the two parts of q, of kv_a and of kv_b), in
+    one matrix what it keeps apart (the experts)."""
     nope, rotary, rank, value = latent.qk_nope_head_dim, latent.qk_rope_head_dim, latent.kv_lora_rank, latent.v_head_dim
     for name, raw in tensors.items():
         prefix, _, part = name.rpartition(".")
@@ -122,8 +162,15 @@ def _parts(spec: ModelSpec, latent: LatentSpec, tensors: Mapping[str, RawTensor]
             case "kv_b":
                 yield f"{prefix}.k_up", _turned(_rows_of_heads(raw, spec.num_heads, slice(0, nope)), spec.num_heads)
                 yield f"{prefix}.v_up", _rows_of_heads(raw, spec.num_heads, slice(nope, nope + value))
-            case _:
+            case "router":  # in float32 every backend takes its input as it is: near choices fall as in training
+                yield name, _as_float32(raw)
+            case _ if ".experts." not in name:
                 yield name, raw
+    for layer in range(spec.num_layers):
+        if spec.experts is not None and spec.has_experts(layer):
+            for part in ("gate", "up", "down"):
+                experts = [tensors[f"layers.{layer}.experts.{expert}.{part}"] for expert in range(spec.experts.count)]
+                yield f"layers.{layer}.experts_{part}", _stacked(experts)
 
 
 def _rows_of_heads(raw: RawTensor, heads: int, rows: slice) -> RawTensor:
@@ -140,3 +187,24 @@ def _turned(raw: RawTensor, heads: int) -> RawTensor:
     n, k = raw.shape[0] // heads, raw.shape[1]
     values = np.frombuffer(raw.data, np.dtype(f"u{raw.format.block_bytes}")).reshape(heads, n, k)
     return RawTensor(raw.name, (heads * k, n), raw.format, memoryview(values.transpose(0, 2, 1).tobytes()))
+
+
+def _stacked(raws: Sequence[RawTensor]) -> RawTensor:
+    """Return matrices [N, K] of one format as one [len(raws) * N, K]."""
+    first = raws[0]
+    if {raw.format for raw in raws} != {first.format}:
+        raise ModelError(f"tensor {first.name}: the experts of a layer must be of one format")
+    return RawTensor(first.name, (len(raws) * first.shape[0], first.shape[1]), first.format, memoryview(b"".join(raw.data for raw in raws)))
+
+
+def _as_float32(raw: RawTensor) -> RawTensor:
+    match raw.format:
+        case Format.F32:
+            return raw
+        case Format.F16:
+            values = np.frombuffer(raw.data, np.float16).astype(np.float32)
+        case Format.BF16:
+            values = (np.frombuffer(raw.data, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        case _:
+            raise ModelError(f"tensor {raw.name}: a router in {raw.format.label} is not supported; take one in F32, F16 or BF16")
+    return RawTensor(raw.name, raw.shape, Format.F32, memoryview(values.tobytes()))

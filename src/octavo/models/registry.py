@@ -8,7 +8,7 @@ from octavo.errors import ModelError
 from octavo.models.decoder import Decoder
 from octavo.models.deepseek import bind_deepseek
 from octavo.models.encoder import bind_encoder
-from octavo.models.weights import LayerWeights, bind_weights
+from octavo.models.weights import LayerWeights, bind_weights, fill
 from octavo.ops.interface import Backend, Model
 from octavo.specs import EncoderSpec, ModelSpec, RawTensor
 
@@ -16,7 +16,7 @@ Builder = Callable[[ModelSpec, Mapping[str, RawTensor], Backend], Model]
 
 
 def _decoder(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Model:
-    return Decoder(spec, bind_weights(LayerWeights, spec, tensors.items(), backend))
+    return Decoder(spec, bind_weights(lambda parts: fill(LayerWeights, parts), spec, tensors.items(), backend))
 
 
 FAMILIES: dict[str, Builder] = {

@@ -6,7 +6,7 @@ the spec asks for is there, in its shape, and no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar, cast
 
@@ -14,6 +14,7 @@ from octavo.ops.interface import Backend, Tensor, Weight
 from octavo.specs import ModelSpec, RawTensor
 
 Layer = TypeVar("Layer")
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -51,29 +52,33 @@ class DecoderWeights(Generic[Layer]):
     num_bytes: int
 
 
+def fill(kind: type[Kind], parts: Mapping[str, Any], prefix: str = "") -> Kind:
+    """Return `kind`, a dataclass whose fields are the parts of these names, None for those that there are not."""
+    return kind(**{field.name: parts.get(prefix + field.name) for field in fields(cast(Any, kind))})
+
+
 def bind_weights(
-    layer_type: type[Layer], spec: ModelSpec, tensors: Iterable[tuple[str, RawTensor]], backend: Backend
+    make_layer: Callable[[Mapping[str, Any]], Layer], spec: ModelSpec, tensors: Iterable[tuple[str, RawTensor]], backend: Backend
 ) -> DecoderWeights[Layer]:
     """Return the weights of a decoder, loaded by `backend`: tensors of two dimensions as matrices, of one as vectors.
 
-    `layer_type`: a dataclass whose fields are the places of a layer."""
-    matrices: dict[str, Weight] = {}
-    vectors: dict[str, Tensor] = {}
+    `make_layer` makes a layer of its tensors, by their names without "layers.N."."""
+    whole: dict[str, Any] = {}
+    layers: list[dict[str, Any]] = [{} for _ in range(spec.num_layers)]
+    num_bytes = 0
     for name, raw in tensors:
         if len(raw.shape) == 2:
-            matrices[name] = backend.load_matrix(raw)
+            matrix = backend.load_matrix(raw)
+            bound, num_bytes = matrix, num_bytes + matrix.num_bytes
         else:
-            vectors[name] = backend.load_vector(raw)
-    bound: dict[str, Any] = {**matrices, **vectors}
-    places = [field.name for field in fields(cast(Any, layer_type))]
-
-    def layer(index: int) -> Layer:
-        return layer_type(**{place: bound.get(f"layers.{index}.{place}") for place in places})
-
+            bound = backend.load_vector(raw)
+            num_bytes += 4 * len(bound)
+        _, layer, part = name.split(".") if name.startswith("layers.") else ("", "", name)
+        (layers[int(layer)] if layer else whole)[part] = bound
     return DecoderWeights(
-        embed=matrices["embed"],
-        layers=tuple(layer(index) for index in range(spec.num_layers)),
-        norm=vectors["norm"],
-        lm_head=matrices["embed" if spec.tie_embeddings else "lm_head"],
-        num_bytes=sum(weight.num_bytes for weight in matrices.values()) + sum(4 * len(vector) for vector in vectors.values()),
+        embed=whole["embed"],
+        layers=tuple(make_layer(parts) for parts in layers),
+        norm=whole["norm"],
+        lm_head=whole["embed" if spec.tie_embeddings else "lm_head"],
+        num_bytes=num_bytes,
     )

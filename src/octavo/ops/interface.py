@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, KVSpec, RawTensor, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, Format, KVSpec, RawTensor, RopeSpec
 
 Tensor = Any  # [rows, width] float32, or a recorded reference to one
 IntArray = npt.NDArray[np.int32]
@@ -155,8 +155,8 @@ class Sampled:
 
 
 class Ops(Protocol):
-    """The verbs of a forward pass, in the order in which a decoder uses them (three are for latent attention); then those that only
-    encoders need."""
+    """The verbs of a forward pass, in the order in which a decoder uses them (three are for latent attention, two for
+    mixtures of experts); then those that only encoders need."""
 
     def embed(self, ids: Tensor, weight: Weight) -> Tensor:
         """Return rows `ids` [T] of weight [V, D], dequantised: [T, D]. Ids are the batch's token_ids, positions or token_types."""
@@ -205,6 +205,18 @@ class Ops(Protocol):
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """Return activation(gate) * up, same shape; see activate."""
+        ...
+
+    def route(self, logits: Tensor, bias: Tensor | None, experts: ExpertsSpec) -> Tensor:
+        """Return the weights [T, count] of each token's experts, from the router's logits [T, count]: 0 for those that are not picked.
+
+        See ExpertsSpec. Of equal scores the lower expert's is taken; NaN among the logits gives NaN for all picks."""
+        ...
+
+    def experts(self, x: Tensor, weights: Tensor, gate: Weight, up: Weight, down: Weight, experts: ExpertsSpec, activation: str) -> Tensor:
+        """Return the sum over a token's experts e, in order, of weights[t, e] * down_e(activation(gate_e x) * up_e x): [T, D].
+
+        weights [T, count] of route. gate, up [count * inner, D] and down [count * D, inner] hold the experts one after another."""
         ...
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:

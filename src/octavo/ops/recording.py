@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
 from octavo.ops.interface import Batch, KVCache, Model, Ops, Tensor, Weight
-from octavo.specs import FULL_ATTENTION, AttentionSpan, KVSpec, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, KVSpec, RopeSpec
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,26 @@ class Gated:
 
 
 @dataclass(frozen=True)
+class Route:
+    out: TensorRef
+    logits: TensorRef
+    bias: Tensor | None  # a vector of the backend
+    experts: ExpertsSpec
+
+
+@dataclass(frozen=True)
+class Experts:
+    out: TensorRef
+    x: TensorRef
+    weights: TensorRef
+    gate: Weight
+    up: Weight
+    down: Weight
+    experts: ExpertsSpec
+    activation: str
+
+
+@dataclass(frozen=True)
 class Add:
     out: TensorRef
     x: TensorRef
@@ -166,6 +186,8 @@ Instruction = (
     | StoreLatent
     | LatentAttention
     | Gated
+    | Route
+    | Experts
     | Add
     | TakeRows
     | LayerNorm
@@ -223,6 +245,11 @@ def run(program: Program, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
                 value[step.out.id] = ops.latent_attention(q, q_rotary, kv, step.layer, batch, step.scale)
             case Gated():
                 value[step.out.id] = ops.gated(value[step.gate.id], value[step.up.id], step.activation)
+            case Route():
+                value[step.out.id] = ops.route(value[step.logits.id], step.bias, step.experts)
+            case Experts():
+                x, weights = value[step.x.id], value[step.weights.id]
+                value[step.out.id] = ops.experts(x, weights, step.gate, step.up, step.down, step.experts, step.activation)
             case Add():
                 value[step.out.id] = ops.add(value[step.x.id], value[step.y.id])
             case TakeRows():
@@ -352,6 +379,22 @@ class RecordingOps:
         _must((gate.rows, gate.width) == (up.rows, up.width), f"gated: {gate.width} and {up.width} values")
         out = self._tensor(gate.rows, gate.width)
         self.instructions.append(Gated(out, gate, up, activation))
+        return out
+
+    def route(self, logits: Tensor, bias: Tensor | None, experts: ExpertsSpec) -> Tensor:
+        _must(logits.width == experts.count, f"route: {logits.width} logits of {experts.count} experts")
+        _must(bias is None or len(bias) == experts.count, f"route: the bias does not fit {experts.count} experts")
+        out = self._tensor(logits.rows, logits.width)
+        self.instructions.append(Route(out, logits, bias, experts))
+        return out
+
+    def experts(self, x: Tensor, weights: Tensor, gate: Weight, up: Weight, down: Weight, experts: ExpertsSpec, activation: str) -> Tensor:
+        inner = experts.count * experts.intermediate_size
+        _must((weights.rows, weights.width) == (x.rows, experts.count), f"experts: {weights.width} weights of {experts.count} experts")
+        _must(gate.shape == up.shape == (inner, x.width), f"experts: {x.width} values meet weights of shape {gate.shape} and {up.shape}")
+        _must(down.shape == (experts.count * x.width, experts.intermediate_size), f"experts: down has shape {down.shape}")
+        out = self._tensor(x.rows, x.width)
+        self.instructions.append(Experts(out, x, weights, gate, up, down, experts, activation))
         return out
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """`StepEstimator`: what a step has to do at least, counted off the recorded forward pass: whatever the family, it is what runs.
 
-    operations   2 * (out * in) for each row that a matrix is applied to; for each (query, key) pair of an
-                 attention 4 * q_width, of a latent one 2 * rotary width more
-    read         every matrix once, an embedding's row for each token, the KV that a row's tokens see once a layer
+    operations   2 * (out * in) for each row that a matrix is applied to, of experts those that a row picks; for each
+                 (query, key) pair of an attention 4 * q_width, of a latent one 2 * rotary width more
+    read         every matrix once (of a layer's experts as many as one row picks), an embedding's row for each token, the KV that
+                 a row's tokens see once a layer
     written      the KV of each token
 
 Norms, activations and the traffic of intermediate results are left out: next to these they are small, and caches hold them.
@@ -14,19 +15,21 @@ from collections import Counter
 
 from octavo.messages.stats import StepEstimate
 from octavo.messages.step import StepPlan
-from octavo.ops.recording import Attention, Embed, HeadLinear, LatentAttention, Linear, Program
+from octavo.ops.recording import Attention, Embed, Experts, HeadLinear, LatentAttention, Linear, Program
 from octavo.specs import FULL_ATTENTION, AttentionSpan, KVSpec
 
 
 class StepEstimator:
     def __init__(self, program: Program, kv_spec: KVSpec) -> None:
         steps = program.instructions
-        products = [step for step in steps if isinstance(step, Linear | HeadLinear)]
+        products = [step for step in steps if isinstance(step, Linear | HeadLinear | Experts)]
         attentions = [_attention(step) for step in steps if isinstance(step, Attention | LatentAttention)]
         rows = [step.weight for step in steps if isinstance(step, Embed)]
         self._token_operations = sum(_operations(step) for step in products if step.out.rows == "T")
         self._logit_operations = sum(_operations(step) for step in products if step.out.rows == "S")
-        self._matrix_bytes = sum(weight.num_bytes for weight in {id(step.weight): step.weight for step in products}.values())
+        matrices = {id(step.weight): step.weight for step in products if not isinstance(step, Experts)}
+        self._matrix_bytes = sum(weight.num_bytes for weight in matrices.values())
+        self._matrix_bytes += sum(_picked_bytes(step) for step in products if isinstance(step, Experts))
         self._token_read_bytes = sum(weight.num_bytes // weight.shape[0] for weight in rows)
         self._layer_bytes = kv_spec.bytes_per_token // kv_spec.num_layers  # of one position
         self._token_written_bytes = len(attentions) * self._layer_bytes
@@ -54,9 +57,17 @@ def _attention(step: Attention | LatentAttention) -> tuple[AttentionSpan, int]:
     return step.span, 4 * step.q.width
 
 
-def _operations(step: Linear | HeadLinear) -> int:
+def _operations(step: Linear | HeadLinear | Experts) -> int:
+    """Return the operations of one row."""
+    if isinstance(step, Experts):
+        return 2 * 3 * step.x.width * step.experts.intermediate_size * step.experts.per_token
     rows, columns = step.weight.shape
     return 2 * rows * columns
+
+
+def _picked_bytes(step: Experts) -> int:
+    held = sum(weight.num_bytes for weight in (step.gate, step.up, step.down))
+    return held * step.experts.per_token // step.experts.count
 
 
 def _pairs(span: AttentionSpan, num_tokens: int) -> int:

@@ -9,7 +9,7 @@ from model_files import hf_config
 from octavo.errors import ModelError
 from octavo.loaders.hf_model import read_hf_spec
 from octavo.loaders.tensor_names import SAFETENSORS_NAMES, bind_tensors, expected_shapes, file_name
-from octavo.specs import Format, LatentSpec, RawTensor, RopeSpec
+from octavo.specs import ExpertsSpec, Format, LatentSpec, RawTensor, RopeSpec
 
 YARN = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 16, "mscale": 0.707, "mscale_all_dim": 0.707}
 
@@ -64,7 +64,11 @@ def test_yarn_stretches_the_scores_by_the_square_of_mscale(spec_of):
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"first_k_dense_replace": 1}, "first_k_dense_replace is 1 of 2 layers"),
+        ({"first_k_dense_replace": 1, "n_group": 3}, "256 experts in 3 groups"),
+        ({"first_k_dense_replace": 1, "n_routed_experts": 8}, "8 experts in 8 groups"),
+        ({"first_k_dense_replace": 1, "num_experts_per_tok": 0}, "0 of 256 experts a token"),
+        ({"first_k_dense_replace": 1, "n_group": 64, "topk_group": 1}, "8 experts a token, but 1 groups hold fewer"),
+        ({"first_k_dense_replace": 1, "moe_intermediate_size": 40}, "inner size of an expert is 40"),
         ({"mlp_bias": True}, "mlp_bias"),
         ({"index_topk": 2048}, "index_topk"),
         ({"kv_lora_rank": 40}, "multiples of 16"),
@@ -74,6 +78,25 @@ def test_yarn_stretches_the_scores_by_the_square_of_mscale(spec_of):
 )
 def test_what_would_be_computed_wrong_is_refused(spec_of, changes, part):
     assert part in refused(spec_of, **changes)
+
+
+def test_layers_from_first_k_dense_replace_on_are_mixtures_of_experts(spec_of):
+    assert spec_of(first_k_dense_replace=2).experts is None
+    spec = spec_of(first_k_dense_replace=1, moe_intermediate_size=32, n_routed_experts=16, num_experts_per_tok=2)
+    assert spec.experts == ExpertsSpec(1, 16, 2, 32, 32, "sigmoid", 8, 4, "two_best", True, 2.5, has_bias=True)
+    names = expected_shapes(spec)
+    assert names["layers.0.gate"] == (64, 32) and "layers.1.gate" not in names
+    assert names["layers.1.experts.15.down"] == (32, 32)
+    assert file_name("layers.1.experts.15.down", SAFETENSORS_NAMES) == "model.layers.1.mlp.experts.15.down_proj.weight"
+
+
+def test_v2_scores_by_softmax_and_limits_groups_where_topk_method_says_so(spec_of):
+    numbers = {"first_k_dense_replace": 1, "moe_intermediate_size": 32, "n_routed_experts": 16, "num_experts_per_tok": 2, "n_group": 4}
+    assert spec_of("deepseek_v2", **numbers).experts == ExpertsSpec(1, 16, 2, 32, 64)
+    limited = spec_of("deepseek_v2", **numbers, topk_method="group_limited_greedy", topk_group=2, routed_scaling_factor=16.0)
+    assert limited.experts == ExpertsSpec(1, 16, 2, 32, 64, num_groups=4, groups_kept=2, scaling=16.0)
+    assert "norm_topk_prob" in refused(spec_of, "deepseek_v2", **numbers, norm_topk_prob=True)
+    assert "noaux_tc" in refused(spec_of, "deepseek_v2", **numbers, topk_method="noaux_tc")
 
 
 def tensors_of(spec, more=()):

@@ -6,7 +6,7 @@ import pytest
 from octavo.backends.reference.backend import ReferenceBackend
 from octavo.backends.reference.ops import ReferenceOps, ReferenceWeight
 from octavo.models.decoder import Decoder
-from octavo.models.weights import LayerWeights, bind_weights
+from octavo.models.weights import LayerWeights, bind_weights, fill
 from octavo.ops.interface import Batch
 from octavo.ops.recording import FIRST_COMPUTED_ID, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, last_uses, record, run
 from octavo.specs import Format, KVSpec, ModelSpec, RawTensor, RopeSpec
@@ -41,7 +41,7 @@ def decoder():
 
     shapes = {"embed": (11, 8), "norm": (8,)} | {f"layers.{i}.{name}": shape for i in range(2) for name, shape in SHAPES.items()}
     tensors = [(name, raw(name, shape)) for name, shape in shapes.items()]
-    return Decoder(SPEC, bind_weights(LayerWeights, SPEC, tensors, ReferenceBackend()))
+    return Decoder(SPEC, bind_weights(lambda parts: fill(LayerWeights, parts), SPEC, tensors, ReferenceBackend()))
 
 
 def two_rows() -> Batch:

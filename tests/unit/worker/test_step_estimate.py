@@ -1,6 +1,7 @@
 """What a step has to do, for the little model of conftest.py: 2 layers, 16 wide, 4 query and 2 KV heads of 4, 24 wide inside, 50 ids."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.models.tiny import CASES
@@ -45,14 +46,26 @@ def test_pairs_are_what_each_position_sees(span):
         assert _pairs(span, count) == sum(position - span.first_seen(position) + 1 for position in range(count))
 
 
-def test_a_latent_layer_keeps_one_vector_and_scores_its_rotary_part_too():
-    spec = CASES["deepseek-v2"]  # 2 layers, 4 heads, latents of 32 and rotary keys of 6
+def estimator_of(spec):
     backend = ReferenceBackend()
     tensors = {
         name: RawTensor(name, shape, Format.F32, memoryview(bytes(4 * math.prod(shape)))) for name, shape in expected_shapes(spec).items()
     }
     kv_spec = spec.kv_spec("f32")
-    estimator = StepEstimator(record(bind(spec, tensors, backend), kv_spec), kv_spec)
+    return StepEstimator(record(bind(spec, tensors, backend), kv_spec), kv_spec)
+
+
+def test_a_latent_layer_keeps_one_vector_and_scores_its_rotary_part_too():
+    estimator = estimator_of(CASES["deepseek-v2"])  # 2 layers, 4 heads, latents of 32 and rotary keys of 6
     near, far = (estimator.estimate(StepPlan(step_id=1, new_rows=[], rows=[RowStep("r", at, 1, [], True)], released=[])) for at in (8, 9))
     assert far.operations - near.operations == 2 * (4 * 4 * 32 + 2 * 4 * 6)
     assert far.read_bytes - near.read_bytes == far.write_bytes == 2 * 4 * (32 + 6)
+
+
+def test_of_experts_those_count_that_a_row_picks():
+    mixed = CASES["deepseek-v2-experts"]  # in the second layer 2 of 6 experts of 32 x 16, a router, and a shared MLP of 32 x 32
+    plan = StepPlan(step_id=1, new_rows=[], rows=[RowStep("r", 0, 1, [], True)], released=[])
+    dense, experts = (estimator_of(spec).estimate(plan) for spec in (replace(mixed, experts=None), mixed))
+    more = 2 * 3 * 32 * 16 + 6 * 32 + 3 * 32 * 32 - 3 * 32 * 48  # numbers of the matrices that one token meets
+    assert experts.operations - dense.operations == 2 * more
+    assert experts.read_bytes - dense.read_bytes == 4 * more

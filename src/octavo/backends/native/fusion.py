@@ -16,6 +16,7 @@ from octavo.ops.recording import (
     SAMPLE_ROWS,
     Activate,
     Add,
+    Experts,
     Gated,
     HeadLinear,
     Instruction,
@@ -23,6 +24,7 @@ from octavo.ops.recording import (
     Linear,
     Program,
     RmsNorm,
+    Route,
     StoreKV,
     StoreLatent,
     TakeRows,
@@ -41,7 +43,7 @@ class LinearAdd:
 
 
 Fused = Instruction | LinearAdd
-RowByRow = Add | Linear | HeadLinear | RmsNorm | Gated | LayerNorm | Activate
+RowByRow = Add | Linear | HeadLinear | RmsNorm | Gated | Route | Experts | LayerNorm | Activate
 
 
 def fuse(program: Program) -> list[Fused]:
@@ -80,6 +82,10 @@ def _of_sampled_rows(step: RowByRow, sampled: dict[TensorRef, TensorRef]) -> Ins
             return Add(out, sampled[step.x], sampled[step.y])
         case Gated():
             return Gated(out, sampled[step.gate], sampled[step.up], step.activation)
+        case Route():
+            return replace(step, out=out, logits=sampled[step.logits])
+        case Experts():
+            return replace(step, out=out, x=sampled[step.x], weights=sampled[step.weights])
         case Linear() | HeadLinear() | RmsNorm() | LayerNorm() | Activate():
             return replace(step, out=out, x=sampled[step.x])
 

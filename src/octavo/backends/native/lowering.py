@@ -15,7 +15,7 @@ import numpy.typing as npt
 from octavo.backends.native import _native
 from octavo.backends.native.fusion import Fused, LinearAdd, fuse
 from octavo.backends.native.ops import window_and_chunk
-from octavo.backends.native.tensors import matrix_of
+from octavo.backends.native.tensors import experts_of, matrix_of, routing_of
 from octavo.ops.interface import Weight
 from octavo.ops.recording import (
     POSITIONS,
@@ -25,6 +25,7 @@ from octavo.ops.recording import (
     Add,
     Attention,
     Embed,
+    Experts,
     Gated,
     HeadLinear,
     LatentAttention,
@@ -33,6 +34,7 @@ from octavo.ops.recording import (
     Program,
     RmsNorm,
     Rope,
+    Route,
     StoreKV,
     StoreLatent,
     TakeRows,
@@ -105,6 +107,11 @@ class _Lowering:
                 builder.attention(out, tensor[step.q], tensor[step.q_rotary], *place, step.scale, None, None)
             case Gated():
                 builder.gated(out, tensor[step.gate], tensor[step.up], step.activation)
+            case Route():
+                builder.route(out, tensor[step.logits], step.bias, routing_of(step.experts))
+            case Experts():
+                experts = experts_of(step.gate, step.up, step.down, step.experts, step.activation)
+                builder.experts(out, tensor[step.x], tensor[step.weights], experts)
             case Add():
                 builder.add(out, tensor[step.x], tensor[step.y])
             case TakeRows():

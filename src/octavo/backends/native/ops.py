@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.backends.native import _native
-from octavo.backends.native.tensors import matrix_of, memory_of
+from octavo.backends.native.tensors import experts_of, matrix_of, memory_of, routing_of
 from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import attention_factor, rope_frequencies
-from octavo.specs import FULL_ATTENTION, AttentionSpan, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, RopeSpec
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -77,6 +77,18 @@ class NativeOps:
     def gated(self, gate: FloatArray, up: FloatArray, activation: str) -> FloatArray:
         out = np.empty_like(gate)
         self._device.gated(gate, up, activation, out)
+        return out
+
+    def route(self, logits: FloatArray, bias: FloatArray | None, experts: ExpertsSpec) -> FloatArray:
+        out = np.empty_like(logits)
+        self._device.route(routing_of(experts), logits, bias, out)
+        return out
+
+    def experts(
+        self, x: FloatArray, weights: FloatArray, gate: Weight, up: Weight, down: Weight, experts: ExpertsSpec, activation: str
+    ) -> FloatArray:
+        out = np.empty_like(x)
+        self._device.experts(experts_of(gate, up, down, experts, activation), x, weights, out)
         return out
 
     def add(self, x: FloatArray, y: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from octavo.backends.native import _native
 from octavo.ops.interface import KVCache, Weight
-from octavo.specs import Format, KVSpec
+from octavo.specs import ExpertsSpec, Format, KVSpec
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,25 @@ class NativeKVCache:
 def kv_shape(spec: KVSpec, num_blocks: int) -> _native.KVShape:
     """Return the spec as C++ takes it."""
     return _native.KVShape(spec.dtype, spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.rotary_dim, spec.block_size, num_blocks)
+
+
+def routing_of(experts: ExpertsSpec) -> _native.Routing:
+    """Return as C++ takes it how experts are chosen."""
+    return _native.Routing(
+        experts.count,
+        experts.per_token,
+        experts.scoring == "sigmoid",
+        experts.num_groups,
+        experts.groups_kept,
+        experts.group_worth == "two_best",
+        experts.normalize,
+        experts.scaling,
+    )
+
+
+def experts_of(gate: Weight, up: Weight, down: Weight, experts: ExpertsSpec, activation: str) -> _native.Experts:
+    """Return the matrices of a layer's experts as C++ takes them: views, nothing is copied."""
+    return _native.Experts(matrix_of(gate), matrix_of(up), matrix_of(down), experts.count, experts.per_token, activation)
 
 
 def matrix_of(weight: Weight) -> _native.Matrix:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from octavo.backends.reference.kv_values import ByteArray, decode, encode
 from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import cos_sin
-from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, KVSpec, RopeSpec
+from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, Format, KVSpec, RopeSpec
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -153,6 +153,24 @@ class ReferenceOps:
     def gated(self, gate: FloatArray, up: FloatArray, activation: str) -> FloatArray:
         return _ACTIVATIONS[activation](gate) * up
 
+    def route(self, logits: FloatArray, bias: FloatArray | None, experts: ExpertsSpec) -> FloatArray:
+        return np.array([_route_row(row, bias, experts) for row in logits], np.float32).reshape(logits.shape)
+
+    def experts(
+        self, x: FloatArray, weights: FloatArray, gate: Weight, up: Weight, down: Weight, experts: ExpertsSpec, activation: str
+    ) -> FloatArray:
+        out = np.zeros_like(x)
+        gates, ups, downs = (np.split(_values(weight), experts.count) for weight in (gate, up, down))
+        for expert in range(experts.count):
+            rows = np.flatnonzero(weights[:, expert])
+
+            def multiply(part: FloatArray, values: list[FloatArray], expert: int = expert) -> FloatArray:
+                return self.linear(part, ReferenceWeight(values[expert], gate.format))
+
+            inner = self.gated(multiply(x[rows], gates), multiply(x[rows], ups), activation)
+            out[rows] += weights[rows, expert, None] * multiply(inner, downs)
+        return out
+
     def add(self, x: FloatArray, y: FloatArray) -> FloatArray:
         return x + y
 
@@ -191,6 +209,27 @@ def _attend_row(
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         out[token] = np.matmul(weights, values[seen].transpose(1, 0, 2))
+
+
+def _route_row(logits: FloatArray, bias: FloatArray | None, experts: ExpertsSpec) -> npt.NDArray[np.float64]:
+    """Return the weights of one token's experts."""
+    wide = logits.astype(np.float64)
+    with np.errstate(over="ignore"):
+        scores = 1 / (1 + np.exp(-wide)) if experts.scoring == "sigmoid" else np.exp(wide - wide.max())
+    if experts.scoring == "softmax":
+        scores /= scores.sum()
+    choice = scores if bias is None else scores + bias
+    groups = choice.reshape(experts.num_groups, -1)
+    best_two = np.sort(groups, axis=1)[:, -2:]
+    worth = best_two.sum(axis=1) if experts.group_worth == "two_best" else best_two[:, -1]
+    kept = np.argsort(-worth, kind="stable")[: experts.groups_kept]
+    is_open = np.repeat(np.isin(np.arange(experts.num_groups), kept), groups.shape[1])
+    picked = np.argsort(np.where(is_open, -choice, np.inf), kind="stable")[: experts.per_token]
+    weights = np.zeros_like(scores)
+    weights[picked] = scores[picked] if not np.isnan(scores).any() else np.nan
+    if experts.normalize:
+        weights /= weights.sum() + 1e-20
+    return weights * experts.scaling
 
 
 def _silu(x: FloatArray) -> FloatArray:
