@@ -46,7 +46,7 @@ class KVMachine(RuleBasedStateMachine):
     @initialize(num_blocks=st.integers(2, 24), spans=SPANS, digest=st.sampled_from([lambda data: hashlib.sha256(data).digest(), collides]))
     def start(self, num_blocks, spans, digest):
         self.spans = spans
-        scheme = HashScheme(digest, b"root", is_cbor=False, is_strong=True)
+        scheme = HashScheme(digest, b"root", is_cbor=False)
         self.kv = KVManager(num_blocks, SIZE, groups=Groups(SIZE, spans, MAX_STEP), scheme=scheme)
         self.free = list(range(1, num_blocks))
         self.holders = dict.fromkeys(self.free, 0)

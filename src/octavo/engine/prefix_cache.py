@@ -65,11 +65,10 @@ def hash_scheme(algo: str, root: bytes | None = None) -> HashScheme:
     """Return the scheme that --prefix-caching-hash-algo names; `root` replaces the fresh secret of those that are not cbor.
 
     Raises ConfigError when xxhash is asked for and not installed."""
-    is_strong = algo.startswith("sha256")
-    digest = sha256 if is_strong else _xxh3_128(algo)
+    digest = sha256 if algo.startswith("sha256") else _xxh3_128(algo)
     if algo.endswith("_cbor"):
-        return cbor_scheme(digest, is_strong=is_strong, seed=env.hash_seed())
-    return secret_scheme(digest, is_strong=is_strong, root=root)
+        return cbor_scheme(digest, seed=env.hash_seed())
+    return secret_scheme(digest, root)
 
 
 def fingerprint(loaded: LoadedModel, kv_spec: KVSpec, path: Path) -> bytes:

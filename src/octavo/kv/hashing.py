@@ -32,22 +32,21 @@ def sha256(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class HashScheme:
-    """How blocks are hashed. `is_strong`: nobody can make two contents with one hash, so a hash may stand for its content."""
+    """How blocks are hashed."""
 
     digest: Digest
     root: bytes
     is_cbor: bool
-    is_strong: bool
 
 
-def secret_scheme(digest: Digest = sha256, *, is_strong: bool = True, root: bytes | None = None) -> HashScheme:
+def secret_scheme(digest: Digest = sha256, root: bytes | None = None) -> HashScheme:
     """Return a scheme whose root is `root`, or a fresh secret."""
-    return HashScheme(digest, root or secrets.token_bytes(ROOT_BYTES), is_cbor=False, is_strong=is_strong)
+    return HashScheme(digest, root or secrets.token_bytes(ROOT_BYTES), is_cbor=False)
 
 
-def cbor_scheme(digest: Digest = sha256, *, is_strong: bool = True, seed: str) -> HashScheme:
+def cbor_scheme(digest: Digest = sha256, *, seed: str) -> HashScheme:
     """Return a scheme whose hashes are the same wherever `seed` is."""
-    return HashScheme(digest, digest(cbor.encode(seed)), is_cbor=True, is_strong=is_strong)
+    return HashScheme(digest, digest(cbor.encode(seed)), is_cbor=True)
 
 
 class BlockHasher:

@@ -5,7 +5,7 @@ The copy out of the pool is made at once, while the block is held; writing it is
 is begun when a request is next in line and its blocks are filled before the step that needs them. Nothing depends on the
 tier: what is not there, not good or would cost more than computing is computed.
 
-A block's key is its hash, so the hash must be one that nobody can make collide (HashScheme.is_strong).
+A block's key is its hash, so the hash must be one that nobody can make collide: SHA-256, not xxhash.
 """
 
 from __future__ import annotations

@@ -190,7 +190,9 @@ def test_a_disk_that_refuses_costs_the_block_and_one_line(path, monkeypatch, cap
     monkeypatch.setattr(block_files.os, "fdopen", refuse)
     files.put(key("a"), data("a"))
     files.put(key("b"), data("b"))
+    files.put(key("c"), data("c"))
     assert caplog.text.count("No space left") == 1
+    assert files.losses == {"unwritable": 3}
     assert not files.has(key("a"))
     monkeypatch.undo()
     files.put(key("c"), data("c"))
@@ -223,3 +225,79 @@ def test_a_file_that_somebody_has_deleted_is_no_error_when_its_turn_to_go_comes(
     files.put(key("b"), data("b"))
     files.put(key("c"), data("c"))
     assert [files.get(key(name)) for name in "abc"] == [None, data("b"), data("c")]
+
+
+def test_an_engine_that_is_just_being_ended_is_waited_for(path, monkeypatch):
+    first = KVDirectory(path)
+    monkeypatch.setattr(block_files.time, "sleep", lambda _: first.close())
+    KVDirectory(path).close()
+
+
+def test_reading_a_block_and_writing_it_again_count_as_uses(path):
+    open_files(path).put(key("a"), data("a"))
+    room = 2 * len(kv_files(path)[0].read_bytes())
+    files = open_files(path.with_name("other"), capacity=room)
+    for name in "ab":
+        files.put(key(name), data(name))
+    files.get(key("a"))
+    files.put(key("c"), data("c"))
+    assert [files.has(key(name)) for name in "abc"] == [True, False, True]
+    files.put(key("a"), data("a"))
+    files.put(key("d"), data("d"))
+    assert [files.has(key(name)) for name in "acd"] == [True, False, True]
+    assert files.losses == {"evicted": 2}
+
+
+def test_a_place_where_no_directory_can_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StartupError, match="cannot be used"):
+        KVDirectory(tmp_path / "file" / "kv")
+
+
+def test_a_key_that_cannot_be_read_is_refused(path):
+    KVDirectory(path).close()
+    (path / "key").unlink()
+    (path / "key").mkdir()
+    with pytest.raises(StartupError, match="key"):
+        KVDirectory(path)
+
+
+def test_a_key_of_another_length_is_refused(path):
+    KVDirectory(path).close()
+    assert len((path / "key").read_bytes()) == 32
+    (path / "key").write_bytes(b"x" * 33)
+    with pytest.raises(StartupError, match="32 bytes"):
+        KVDirectory(path)
+
+
+def test_secrets_derived_from_the_key_have_32_bytes_and_differ_by_purpose(path):
+    directory = KVDirectory(path)
+    one, two = directory.derive_secret(b"one"), directory.derive_secret(b"two")
+    assert len(one) == len(two) == 32 and one != two
+    assert block_files.derive_secret(path, b"one") == one
+
+
+def test_a_write_that_fails_halfway_leaves_nothing_behind(path, monkeypatch):
+    files = open_files(path)
+
+    def refuse(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(block_files.Path, "rename", refuse)
+    files.put(key("a"), data("a"))
+    assert {file.name for file in path.iterdir()} == {"key", "lock"}
+
+
+def test_links_that_look_like_blocks_are_removed_at_the_start_and_what_they_point_to_is_not(path, tmp_path):
+    files = open_files(path)
+    files.put(key("a"), data("a"))
+    files.close()
+    (file,) = kv_files(path)
+    kept, folder = tmp_path / "kept", tmp_path / "folder"
+    file.rename(kept)
+    file.symlink_to(kept)
+    folder.mkdir()
+    (path / "folder.kv").symlink_to(folder)
+    assert len(open_files(path)) == 0
+    assert kv_files(path) == []
+    assert kept.exists() and folder.exists()

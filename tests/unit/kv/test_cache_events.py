@@ -3,8 +3,10 @@
 import hashlib
 from array import array
 
+import msgspec
+
 from octavo.kv.block import HashedBlock
-from octavo.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, Cleared, Removed, Stored, event_hash, to_events
+from octavo.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, Cleared, EventBatch, Removed, Stored, event_hash, to_events
 
 
 def chain(name, count, parent=None):
@@ -67,3 +69,13 @@ def test_removals_share_an_event_within_a_group_until_something_else_happens():
     ]
     mixed = to_events([Removed(0, contents[0]), Stored(0, contents[3]), Removed(0, contents[1])])
     assert mixed == [BlockRemoved([first]), BlockStored([fourth], third, [30, 31], 2), BlockRemoved([second])]
+
+
+def test_on_the_wire_a_batch_and_its_events_are_arrays_and_an_event_begins_with_its_name():
+    batch = EventBatch(1.5, [BlockStored([1, 2], None, [3, 4], 2), BlockRemoved([5], group_idx=1), AllBlocksCleared()])
+    ts, events, *_ = msgspec.msgpack.decode(msgspec.msgpack.encode(batch))
+    assert ts == 1.5
+    stored, removed, cleared = events
+    assert stored[:5] == ["BlockStored", [1, 2], None, [3, 4], 2]
+    assert removed == ["BlockRemoved", [5], "GPU", 1]
+    assert cleared == ["AllBlocksCleared"]

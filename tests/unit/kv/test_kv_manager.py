@@ -1,4 +1,6 @@
+from octavo.kv.groups import Groups
 from octavo.kv.manager import MISS, KVManager
+from octavo.specs import AttentionSpan
 
 
 def computed(kv, tokens, **keys):
@@ -102,3 +104,30 @@ def test_a_table_goes_on_from_the_contents_that_it_finds():
     third = kv.open()
     kv.lookup(third, [*range(8), 99, 99, 99, 99])
     assert third.hashed[2].parent is first.hashed[1]
+
+
+def test_an_empty_table_covers_nothing():
+    table = KVManager(3, 4).open()
+    assert (table.block_ids, table.capacity, table.num_published, table.num_dropped) == ([], 0, 0, [0])
+
+
+def test_with_nothing_beyond_the_pool_there_is_nothing_to_wait_for():
+    kv = KVManager(3, 4)
+    assert kv.is_ready(kv.open(), [1, 2, 3])
+    assert not kv.has_tier
+
+
+def test_without_prefix_caching_no_block_is_entered_into_the_index():
+    kv = KVManager(5, 4, enable_prefix_caching=False)
+    table = kv.open()
+    assert kv.try_admit(table, kv.lookup(table, [1] * 9), 9, 9, spare=0)
+    kv.commit(table, [1] * 9, 9)
+    assert [kv.pool.content(block_id) for block_id in table.block_ids] == [None] * 3
+
+
+def test_a_prefix_ends_at_the_last_run_that_a_window_lacks():
+    groups = Groups(4, (AttentionSpan("sliding", 12),))
+    for lacking in range(8):
+        length, block_ids = groups.longest_hit(8, lambda _, run, lacking=lacking: 0 if run == lacking else 10 + run)
+        assert length == (8 if lacking < 5 else lacking), "the last three runs are seen"
+        assert block_ids[-3:] == [10 + run for run in range(length - 3, length)]

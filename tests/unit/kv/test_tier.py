@@ -6,9 +6,11 @@ from tests.fakes.inline_executor import InlineFutures
 
 from octavo.kv.block import BlockKey
 from octavo.kv.cost import FORGIVENESS, LoadCost
+from octavo.kv.groups import Groups
 from octavo.kv.host_blocks import HostBlocks
 from octavo.kv.manager import KVManager
 from octavo.kv.tier import MAX_PENDING_BYTES, KVTier
+from octavo.specs import FULL_ATTENTION, AttentionSpan
 
 SIZE = 8
 
@@ -206,8 +208,11 @@ def test_host_blocks_drop_the_least_recently_used():
 def test_a_cost_is_an_average_of_what_was_measured_and_small_steps_do_not_count():
     cost = LoadCost()
     assert cost.is_load_cheaper(1 << 40, 1), "nothing is known yet"
-    cost.observe_step(8, 1.0)
+    cost.observe_step(31, 1.0)
     assert cost.seconds_per_token is None
+    cost.observe_step(32, 3.2)
+    assert cost.seconds_per_token == pytest.approx(0.1)
+    cost = LoadCost()
     cost.observe_step(100, 1.0)
     cost.observe_step(100, 2.0)
     assert cost.seconds_per_token == pytest.approx(0.012)
@@ -260,3 +265,56 @@ def test_positions_that_came_from_the_tier_are_counted_apart_from_those_in_the_p
 
 def test_without_a_tier_there_is_nothing_to_tell():
     assert KVManager(3, 4).take_tier_stats() is None
+
+
+def test_closing_host_blocks_gives_their_memory_back():
+    store = HostBlocks(3 * SIZE, SIZE)
+    store.put(key("a"), b"x" * SIZE)
+    store.close()
+    assert len(store) == 0
+
+
+def test_what_is_weighed_is_the_blocks_to_load_against_the_tokens_that_they_save():
+    kv, _, _ = make_kv(num_blocks=6)
+    tokens = list(range(17))
+    kv.release(computed(kv, tokens)[0])
+    kv.pool.release(kv.pool.take(3))  # the pool keeps the first two blocks
+    weighed = []
+    kv._tier.is_worth_loading = lambda *args, **kwargs: weighed.append((args, kwargs)) or False
+    assert kv.is_ready(kv.open(), tokens)
+    assert weighed == [((2, 8), {"was_preempted": False})]
+
+
+def test_blocks_of_several_groups_come_back_each_into_its_own_place():
+    pool, store = Pool(), HostBlocks(100 * SIZE, SIZE)
+    groups = Groups(4, (FULL_ATTENTION, AttentionSpan("sliding", 100)))
+    kv = KVManager(13, 4, groups=groups, tier=KVTier(store, pool.read_block, SIZE, "swap", InlineFutures))
+    tokens = list(range(13))
+    table, _, _ = computed(kv, tokens)
+    before = list(table.block_ids[:6])
+    kv.release(table)
+    kv.pool.release(kv.pool.take(12))
+    table = kv.open()
+    assert kv.is_ready(table, tokens)
+    hit = kv.lookup(table, tokens)
+    assert kv.try_admit(table, hit, 13, 13, spare=0)
+    loads = kv.take_loads()
+    assert [(load.block_id, int.from_bytes(load.data, "little")) for load in loads] == list(zip(table.block_ids, before, strict=False))
+    assert (table.num_published, table.num_loaded_tokens) == (0, 12)
+    kv.commit(table, tokens, 13)
+    kv.release(table)
+    assert kv.lookup(kv.open(), tokens).num_tokens == 12
+
+
+def test_a_gap_in_the_middle_is_loaded_and_what_lies_before_it_counts_as_published():
+    kv, _, _ = make_kv(num_blocks=10)
+    tokens = list(range(17))
+    table, _, _ = computed(kv, tokens)
+    kept, dropped = table.block_ids[:2], table.block_ids[2:4]
+    kv.release(table)
+    kv.pool.forget(dropped)
+    table = kv.open()
+    assert kv.is_ready(table, tokens)
+    assert kv.try_admit(table, kv.lookup(table, tokens), 17, 17, spare=0)
+    assert table.block_ids[:2] == kept
+    assert (table.num_published, table.num_loaded_tokens, len(kv.take_loads())) == (2, 8, 2)
