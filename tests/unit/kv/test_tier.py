@@ -1,5 +1,6 @@
 import hashlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.fakes.inline_executor import InlineFutures
@@ -318,3 +319,39 @@ def test_a_gap_in_the_middle_is_loaded_and_what_lies_before_it_counts_as_publish
     assert kv.try_admit(table, kv.lookup(table, tokens), 17, 17, spare=0)
     assert table.block_ids[:2] == kept
     assert (table.num_published, table.num_loaded_tokens, len(kv.take_loads())) == (2, 8, 2)
+
+
+def test_a_reset_also_forgets_what_is_on_its_way_out():
+    held = threading.Event()
+
+    class StuckStore(HostBlocks):
+        def put(self, key, data):
+            held.wait(10)
+
+    tier = KVTier(StuckStore(100 * SIZE, SIZE), Pool().read_block, SIZE)
+    tier.keep(key("first"), 1)
+    tier.keep(key("second"), 2)
+    clearing = threading.Thread(target=tier.clear)
+    clearing.start()
+    held.set()
+    clearing.join()
+    assert not tier.has(key("first")) and not tier.has(key("second"))
+
+
+def test_a_tier_that_is_let_go_closes_its_store_and_ends_its_threads():
+    made = []
+
+    def executor(name):
+        made.append(ThreadPoolExecutor(1, name))
+        return made[-1]
+
+    closed = threading.Event()
+    store = HostBlocks(100 * SIZE, SIZE)
+    store.close = closed.set
+    tier = KVTier(store, Pool().read_block, SIZE, make_executor=executor)
+    del tier
+    assert closed.wait(10)
+    assert len(made) == 2
+    for one in made:
+        with pytest.raises(RuntimeError, match="shutdown"):
+            one.submit(len, "")
