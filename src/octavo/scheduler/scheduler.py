@@ -39,6 +39,7 @@ from octavo.kv.manager import KVManager
 from octavo.messages.step import NewRow, RowStep, SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import GenerateRequest, TokenDelta, TokenLogprobs
 from octavo.scheduler.admission import Limits, check_request
+from octavo.scheduler.draft import StepDraft
 from octavo.scheduler.pace import PromptPace
 from octavo.scheduler.queue import FairQueue, RankedQueue, WaitingQueue
 from octavo.scheduler.request_state import RequestState, Status, rank_of
@@ -157,25 +158,21 @@ class Scheduler:
             raise EngineError(f"{len(self._in_flight)} plans are in flight; apply one first")
         if not self._states:
             return None
-        cap = self._chunk_cap()
-        rows: list[RowStep] = []
-        states: list[RequestState] = []
-        cut: list[int] = []
+        draft = StepDraft(self._chunk_cap(), self._budget(), self.limits.max_num_seqs)
         num_preempted = self.counters.preemptions
         self._is_head_deferred = False
-        budget, logits = self._plan_running(rows, states, cut, cap)
-        new_rows: list[NewRow] = []
+        self._plan_running(draft)
         if self.counters.preemptions == num_preempted:
-            budget = self._plan_waiting(rows, states, cut, new_rows, cap, budget, logits)
-        self._hand_out_rest(rows, states, cut, cap, budget)
-        if not rows:
+            self._plan_waiting(draft)
+        self._hand_out_rest(draft)
+        if not draft.rows:
             if not self._in_flight:
                 raise EngineError(f"nothing can be scheduled though {len(self._states)} requests are unfinished")
             return None
-        self._in_flight.append(states)
+        self._in_flight.append(draft.states)
         self._num_steps += 1
         released, self._closed_rows = self._closed_rows, []
-        return StepPlan(step_id=self._num_steps, new_rows=new_rows, rows=rows, released=released, loads=self.kv.take_loads())
+        return StepPlan(step_id=self._num_steps, new_rows=draft.new_rows, rows=draft.rows, released=released, loads=self.kv.take_loads())
 
     def apply(self, plan: StepPlan, result: StepResult) -> list[TokenDelta]:
         """Take in the tokens of the oldest plan in flight: one delta for each request that got some. Rows of requests that
@@ -207,85 +204,67 @@ class Scheduler:
         alone = replace(row, new_block_ids=NO_BLOCKS)
         return StepPlan(step_id=plan.step_id, new_rows=[open_row(state)], rows=[alone], released=[row.request_id])
 
-    # -- the parts of a plan: they add rows and return what they leave of the budget ------------------------------------------------
+    # -- the parts of a plan -------------------------------------------------------------------------------------------
 
-    def _plan_running(self, rows: list[RowStep], states: list[RequestState], cut: list[int], cap: int) -> tuple[int, int]:
-        """Give each running request its next token, prompts in progress their share, preempting where blocks run out.
-
-        Returns the tokens and the logits that are left; `cut` gets the places of the prompts that were cut short."""
-        running = self._running
-        # what is left beyond one token a row, which is counted at the end
-        budget, logits = self._budget(), self.limits.max_num_seqs
+    def _plan_running(self, draft: StepDraft) -> None:
+        """Give each running request its next token, prompts in progress their share, preempting where blocks run out."""
+        running, rows, states = self._running, draft.rows, draft.states
+        num_plain = 0  # rows not yet taken off the draft's budget and logits: one of each
         for position, state in enumerate(running, start=1):  # preemption takes from its end, which this loop follows
             start = state.num_planned_tokens
             if start < state.plain_until:
                 state.num_planned_tokens = start + 1
                 rows.append(RowStep(state.request_id, start, 1, NO_BLOCKS, True))
                 states.append(state)
+                num_plain += 1
                 continue
             if start == state.last_position:
                 continue  # its last token is being sampled
             num_tokens = wanted = max(1, len(state.token_ids) - start)
             if wanted > 1:
-                behind = len(running) - position  # one token for each
-                left = budget - len(rows) - behind
-                num_tokens = self._share(wanted, left, cap)
+                kept = num_plain + len(running) - position  # one for each row before and behind it
+                num_tokens = self._share(wanted, draft.budget - kept, draft.cap)
                 if state.num_unscored_tokens:
-                    num_tokens = min(num_tokens, left, logits - len(rows) - behind)
+                    num_tokens = min(num_tokens, draft.budget - kept, draft.logits - kept)
             new_block_ids = NO_BLOCKS
             if start + num_tokens > state.table.capacity:
                 added = self._extend(state, start + num_tokens)
                 if added is None:
                     break  # it was the last of running, and preempted
                 new_block_ids = added
-            num_scores = 0
-            if start < state.num_prompt_tokens:
-                num_scores = self._count_prompt(state, num_tokens)
-            wants_sample = num_tokens == wanted
-            state.num_planned_tokens = start + num_tokens
-            if wants_sample:
-                state.plain_until = min(state.table.capacity, state.last_position)
-            else:
-                cut.append(len(rows))
-            rows.append(RowStep(state.request_id, start, num_tokens, new_block_ids, wants_sample, num_scores))
-            states.append(state)
-            budget -= num_tokens - 1
-            logits -= max(0, wants_sample + num_scores - 1)  # a row that is cut short may be given its last token yet
-        return budget - len(rows), logits - len(rows)
+            self._add_row(draft, state, num_tokens, wanted, new_block_ids)
+        draft.budget -= num_plain
+        draft.logits -= num_plain
 
-    def _plan_waiting(
-        self,
-        rows: list[RowStep],
-        states: list[RequestState],
-        cut: list[int],
-        new_rows: list[NewRow],
-        cap: int,
-        budget: int,
-        logits: int,
-    ) -> int:
+    def _plan_waiting(self, draft: StepDraft) -> None:
         """Admit waiting requests while there is budget, a place and blocks; nobody overtakes the head."""
-        while budget and logits and len(self._running) < self.limits.max_num_seqs and (head := self._waiting.head()):
-            num_tokens = self._try_admit(head, budget, logits, cap)
+        while draft.budget and draft.logits and len(self._running) < self.limits.max_num_seqs and (head := self._waiting.head()):
+            num_tokens = self._try_admit(head, draft.budget, draft.logits, draft.cap)
             if num_tokens == 0:
                 break
-            new_rows.append(open_row(head))
-            start = head.num_planned_tokens
-            num_scores = self._count_prompt(head, num_tokens)
-            wants_sample = start + num_tokens == head.num_tokens
-            head.num_planned_tokens += num_tokens
-            if not wants_sample:
-                cut.append(len(rows))
-            rows.append(RowStep(head.request_id, start, num_tokens, NO_BLOCKS, wants_sample, num_scores))
-            states.append(head)
-            budget -= num_tokens
-            logits -= max(1, wants_sample + num_scores)  # a row that is cut short may be given its last token yet
-        return budget
+            draft.new_rows.append(open_row(head))
+            self._add_row(draft, head, num_tokens, head.num_tokens - head.num_planned_tokens, NO_BLOCKS)
 
-    def _hand_out_rest(self, rows: list[RowStep], states: list[RequestState], cut: list[int], cap: int, budget: int) -> None:
+    def _add_row(self, draft: StepDraft, state: RequestState, num_tokens: int, wanted: int, new_block_ids: list[int]) -> None:
+        """Plan the request's next `num_tokens` positions of `wanted`; its blocks cover them."""
+        start = state.num_planned_tokens
+        num_scores = self._count_prompt(state, num_tokens)
+        wants_sample = num_tokens == wanted
+        state.num_planned_tokens = start + num_tokens
+        if wants_sample:
+            state.plain_until = min(state.table.capacity, state.last_position)
+        else:
+            draft.cut.append(len(draft.rows))
+        draft.rows.append(RowStep(state.request_id, start, num_tokens, new_block_ids, wants_sample, num_scores))
+        draft.states.append(state)
+        draft.budget -= num_tokens
+        draft.logits -= max(1, wants_sample + num_scores)  # a row that is cut short may be given its last token yet
+
+    def _hand_out_rest(self, draft: StepDraft) -> None:
         """Give what is left of the budget to the prompts that were cut short, first come, as far as there are free blocks."""
-        for place in cut:
-            row, state = rows[place], states[place]
-            more = min(budget, cap - row.num_tokens, state.num_tokens - state.num_planned_tokens)
+        for place in draft.cut:
+            row, state = draft.rows[place], draft.states[place]
+            more = min(draft.budget, draft.cap - row.num_tokens, state.num_tokens - state.num_planned_tokens)
             if more <= 0 or state.num_unscored_tokens:
                 continue
             added = self.kv.try_extend(state.table, state.num_planned_tokens + more)
@@ -294,8 +273,8 @@ class Scheduler:
             self._count_prompt(state, more)
             state.num_planned_tokens += more
             wants_sample = state.num_planned_tokens == state.num_tokens
-            rows[place] = RowStep(row.request_id, row.start, row.num_tokens + more, row.new_block_ids + added, wants_sample)
-            budget -= more
+            draft.rows[place] = RowStep(row.request_id, row.start, row.num_tokens + more, row.new_block_ids + added, wants_sample)
+            draft.budget -= more
 
     def _budget(self) -> int:
         """Return the tokens of this step: all that it holds, or, where others wait for their next token, what keeps the pace."""
