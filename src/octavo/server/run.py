@@ -9,6 +9,7 @@ and `serve` returns 0.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -102,6 +103,7 @@ async def answer(
                 if engine is None:
                     return EXIT_OK
                 app.state.server.attach(engine, engine_config.cache)
+                gc.freeze()  # what start-up made stays: a collection that looks at all of it holds every stream up for 20 ms and more
                 on_ready(engine)
                 await _until_stop(engine, stop)
                 app.state.server.drain()
