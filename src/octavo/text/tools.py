@@ -19,6 +19,7 @@ MAX_TOOLS = 128
 MAX_DESCRIPTION_CHARS = 32_768
 MAX_SCHEMA_BYTES = 131_072
 MAX_SCHEMA_DEPTH = 32
+MAX_SCHEMA_WORDS = 64  # at the outermost level
 MAX_SCHEMAS_BYTES = 1 << 20  # of all tools together
 MAX_PATTERN_CHARS = 4096
 
@@ -76,11 +77,11 @@ def read_tool_choice(choice: object, tools: list[Tool]) -> ToolChoice:
         if not isinstance(name, str) or name not in [tool["function"]["name"] for tool in tools]:
             raise InvalidRequest("tool_choice names no tool of this request", param="tool_choice")
         return ToolChoice("function", name)
-    if kind == "none":
+    if choice == "none":
         return ToolChoice("none")
-    if kind == "auto":
+    if choice == "auto":
         return ToolChoice("auto" if tools else "none")
-    if kind != "required":
+    if choice != "required":
         raise InvalidRequest('tool_choice must be "none", "auto", "required" or {"type": "function", ...}', param="tool_choice")
     if not tools:
         raise InvalidRequest("tool_choice needs tools", param="tool_choice")
@@ -114,7 +115,8 @@ def _function(function: object, where: str) -> Tool:
     if fields.get("parameters") is not None:
         check_schema(fields["parameters"], f"{where}.parameters")
         clean["parameters"] = fields["parameters"]
-    if fields.get("strict") not in (None, False):
+    strict = fields.get("strict")
+    if strict is not None and strict is not False:
         raise InvalidRequest(
             f"{where}.strict: this server cannot hold a model to a schema; send strict false, and check the arguments",
             code="unsupported_value",
@@ -131,6 +133,8 @@ def check_schema(schema: object, where: str) -> None:
         size = len(orjson.dumps(schema))
     except orjson.JSONEncodeError:
         raise InvalidRequest(f"{where} is nested too deep", code="schema_too_complex", param=where) from None
+    if len(schema) > MAX_SCHEMA_WORDS:
+        raise InvalidRequest(f"{where} has more than {MAX_SCHEMA_WORDS} keywords", code="schema_too_complex", param=where)
     if size > MAX_SCHEMA_BYTES:
         raise InvalidRequest(f"{where} takes more than {MAX_SCHEMA_BYTES:,} bytes", code="schema_too_complex", param=where)
     if schema.get("type", "object") != "object":

@@ -17,7 +17,7 @@ from octavo.server.answers import AnswerPart
 from octavo.server.anthropic.blocks import to_transcript
 from octavo.server.anthropic.errors import anthropic_error
 from octavo.server.anthropic.events import Event, MessageWriter
-from octavo.server.anthropic.schemas import CountTokensRequest, MessagesRequest
+from octavo.server.anthropic.schemas import MAX_CACHE_CONTROL, TOOL_FIELDS, CountTokensRequest, MessagesRequest
 from octavo.server.body import read_json_object
 from octavo.server.disconnect import until_disconnect
 from octavo.server.errors import JSONResponse
@@ -97,8 +97,16 @@ def _as_chat_tool(tool: Any, where: str) -> dict[str, Any]:
         raise InvalidRequest(f"{where} must be an object", code="invalid_type", param=where)
     if tool.get("type", "custom") not in (None, "custom"):
         raise InvalidRequest(f"{where}.type: this server has no tools of its own", code="unsupported_value", param=f"{where}.type")
+    unknown = next((name for name in tool if name not in TOOL_FIELDS), None)
+    if unknown is not None:
+        raise InvalidRequest(f"{where} has an unknown field", code="unknown_parameter", param=where)
+    if tool.get("input_schema") is None:
+        raise InvalidRequest(f"{where}.input_schema is missing", code="missing_required_parameter", param=f"{where}.input_schema")
+    control = tool.get("cache_control")
+    if control is not None and (not isinstance(control, dict) or len(control) > MAX_CACHE_CONTROL):
+        raise InvalidRequest(f"{where}.cache_control must be an object", code="invalid_type", param=f"{where}.cache_control")
     function = {name: value for name, value in tool.items() if name not in ("type", "cache_control", "input_schema")}
-    return {"type": "function", "function": function | {"parameters": tool.get("input_schema")}}
+    return {"type": "function", "function": function | {"parameters": tool["input_schema"]}}
 
 
 def _as_chat_choice(body: CountTokensRequest) -> Any:

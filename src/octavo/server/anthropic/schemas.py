@@ -16,6 +16,7 @@ from octavo.server.openai.values import MAX_TEMPLATE_KWARGS, MAX_TOKENS
 from octavo.text.tools import MAX_TOOLS
 
 MAX_BLOCKS = 1024
+MAX_CACHE_CONTROL = 16  # entries
 
 _OBJECTS = {"type": "array", "items": {"type": "object", "maxProperties": 32}}
 _SYSTEM_SCHEMA = {"anyOf": [{"type": "string", "maxLength": 8 << 20}, _OBJECTS | {"maxItems": MAX_BLOCKS}]}
@@ -23,8 +24,11 @@ _TOOL_FIELDS = {
     "type": {"enum": ["custom", None]},
     "name": FUNCTION_FIELDS["name"],
     "description": FUNCTION_FIELDS["description"],
-    "input_schema": FUNCTION_FIELDS["parameters"],
+    "input_schema": FUNCTION_FIELDS["parameters"]["anyOf"][0],
+    "strict": FUNCTION_FIELDS["strict"],
+    "cache_control": {"anyOf": [{"type": "object", "maxProperties": MAX_CACHE_CONTROL}, {"type": "null"}]},
 }
+TOOL_FIELDS = tuple(_TOOL_FIELDS)
 _TOOLS_SCHEMA = {"anyOf": [tools_schema(_TOOL_FIELDS, ["name", "input_schema"]), {"type": "null"}]}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from octavo.server.openai.values import MAX_PROMPT_CHARS
 from octavo.text.conversation import ABSENT_FIELDS, MAX_ID_CHARS, MAX_INDEX, MAX_NOTES, MAX_PARTS, MAX_TOOL_CALLS, NAME_PATTERN
-from octavo.text.tools import MAX_DESCRIPTION_CHARS, MAX_TOOLS
+from octavo.text.tools import MAX_DESCRIPTION_CHARS, MAX_SCHEMA_WORDS, MAX_TOOLS
 
 MAX_MESSAGES = 2048
 
@@ -81,8 +81,9 @@ MESSAGES_SCHEMA: Schema = {
 
 FUNCTION_FIELDS: dict[str, Any] = {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$", "maxLength": 64},
-    "description": {"type": "string", "maxLength": MAX_DESCRIPTION_CHARS},
-    "parameters": {"type": "object", "maxProperties": 64},
+    "description": _or_null({"type": "string", "maxLength": MAX_DESCRIPTION_CHARS}),
+    "parameters": _or_null({"type": "object", "maxProperties": MAX_SCHEMA_WORDS}),
+    "strict": {"enum": [False, None]},
 }
 
 
