@@ -126,11 +126,12 @@ Batch batch_of(const Ints& token_ids, const Ints& positions, const Ints& query_s
 
 KvType kv_type_of(const std::string& dtype) {
   constexpr std::pair<const char*, KvType> types[] = {
-      {"f16", KvType::F16}, {"bf16", KvType::BF16}, {"f32", KvType::F32}, {"fp8_e4m3", KvType::Fp8E4M3}, {"int8_per_token_head", KvType::Int8}};
+      {"f16", KvType::F16}, {"bf16", KvType::BF16}, {"f32", KvType::F32}, {"fp8_e4m3", KvType::Fp8E4M3}, {"int8_per_token_head", KvType::Int8},
+      {"fp8_ds_mla", KvType::Fp8DsMla}};
   for (const auto& [name, type] : types) {
     if (dtype == name) return type;
   }
-  throw std::invalid_argument("KV memory is f16, bf16, f32, fp8_e4m3 or int8_per_token_head");
+  throw std::invalid_argument("KV memory is f16, bf16, f32, fp8_e4m3, int8_per_token_head or fp8_ds_mla");
 }
 
 KvCache shape_of(const std::string& dtype, int64_t num_layers, int64_t num_kv_heads, int64_t head_dim, int64_t rotary_dim, int64_t block_size, int64_t num_blocks) {

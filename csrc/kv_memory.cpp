@@ -21,7 +21,10 @@ KvMemory::KvMemory(KvCache shape) : cache_(shape) {
     throw std::invalid_argument("KV memory: the rotary part of latent attention must be even and at most 128");
   }
   if (shape.is_latent() && (shape.num_kv_heads != 1 || shape.type == KvType::Int8)) {
-    throw std::invalid_argument("KV memory: latent attention keeps one vector for all heads, in f16, bf16, f32 or fp8_e4m3");
+    throw std::invalid_argument("KV memory: latent attention keeps one vector for all heads, in f16, bf16, f32, fp8_e4m3 or fp8_ds_mla");
+  }
+  if (shape.type == KvType::Fp8DsMla && (!shape.is_latent() || shape.head_dim % kLatentGroup != 0)) {
+    throw std::invalid_argument("KV memory: fp8_ds_mla is of latents whose width is a multiple of 128");
   }
   if (shape.block_size < kTile || shape.block_size % kTile != 0 || shape.block_size > 4096) {
     throw std::invalid_argument("KV memory: block_size must be a multiple of 16, at most 4096");

@@ -23,6 +23,9 @@ int failures = 0;
 struct Case {
   KvType type;
   int64_t kv_heads, group, head_dim, length, window, block_size;
+  int64_t rotary_dim = 0;  // of latent attention
+
+  int64_t v_dim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }  // what store_kv takes beside K
 };
 
 std::vector<float> random_floats(int64_t count, std::mt19937& random) {
@@ -60,7 +63,8 @@ class AttentionCase {
     std::shuffle(table_.begin(), table_.end(), random_);
     q_ = random_floats(c.length * width * c.group, random_);
     k_ = random_floats(c.length * width, random_);
-    v_ = random_floats(c.length * width, random_);
+    v_ = random_floats(c.length * c.kv_heads * c.v_dim(), random_);
+    q_rotary_ = random_floats(c.length * c.group * c.rotary_dim, random_);
     Device device(1, isa);
     const std::vector<float> poison(static_cast<size_t>(width), std::numeric_limits<float>::quiet_NaN());
     for (int64_t slot = 0; slot < memory_.cache().num_blocks * c.block_size; ++slot) {
@@ -91,6 +95,7 @@ class AttentionCase {
     kv.num_layers = 1;
     kv.num_kv_heads = c_.kv_heads;
     kv.head_dim = c_.head_dim;
+    kv.rotary_dim = c_.rotary_dim;
     kv.block_size = c_.block_size;
     kv.num_blocks = 2 + c_.length / c_.block_size;
     return kv;
@@ -115,14 +120,15 @@ class AttentionCase {
     batch.slot_mapping = slots_.data() + start;
     check_batch(batch, memory_.cache());
     std::vector<float> out(static_cast<size_t>(count * width), std::numeric_limits<float>::quiet_NaN());
-    eager::attention(device, memory_.cache(), 0, batch, c_.group, q_.data() + start * width, nullptr, 0.2f, c_.window, INT64_MAX, out.data());
+    eager::attention(device, memory_.cache(), 0, batch, c_.group, q_.data() + start * width,
+                     c_.rotary_dim > 0 ? q_rotary_.data() + start * c_.group * c_.rotary_dim : nullptr, 0.2f, c_.window, INT64_MAX, out.data());
     return out;
   }
 
-  double kept(const std::vector<float>& values, int64_t position, int64_t kv_head, int64_t d) const {
-    const float* vector = values.data() + (position * c_.kv_heads + kv_head) * c_.head_dim;
+  double kept(const std::vector<float>& values, int64_t position, int64_t kv_head, int64_t d, int64_t dim) const {
+    const float* vector = values.data() + (position * c_.kv_heads + kv_head) * dim;
     float largest = 0;
-    for (int64_t i = 0; i < c_.head_dim; ++i) largest = std::max(largest, std::abs(vector[i]));
+    for (int64_t i = 0; i < dim; ++i) largest = std::max(largest, std::abs(vector[i]));
     return static_cast<double>(rounded(vector[d], largest, c_.type));
   }
 
@@ -137,7 +143,10 @@ class AttentionCase {
         double score = 0;
         for (int64_t d = 0; d < c_.head_dim; ++d) {
           score += static_cast<double>(q_[static_cast<size_t>(p * width + h * c_.head_dim + d)]) *
-                   kept(k_, i, kv_head, d);
+                   kept(k_, i, kv_head, d, c_.head_dim);
+        }
+        for (int64_t d = 0; d < c_.rotary_dim; ++d) {
+          score += static_cast<double>(q_rotary_[static_cast<size_t>((p * c_.group + h) * c_.rotary_dim + d)]) * kept(v_, i, kv_head, d, c_.rotary_dim);
         }
         weights.push_back(0.2 * score);
         top = std::max(top, weights.back());
@@ -147,7 +156,7 @@ class AttentionCase {
         double expected = 0;
         for (int64_t i = first; i <= p; ++i) {
           expected += weights[static_cast<size_t>(i - first)] / total *
-                      kept(v_, i, kv_head, d);
+                      kept(c_.rotary_dim > 0 ? k_ : v_, i, kv_head, d, c_.head_dim);
         }
         const double error = std::abs(expected - static_cast<double>(out[static_cast<size_t>(p * width + h * c_.head_dim + d)]));
         if (!(error < 2e-5)) return fail("error", p);
@@ -166,7 +175,7 @@ class AttentionCase {
   std::mt19937 random_;
   KvMemory memory_;
   std::vector<int64_t> table_, slots_;
-  std::vector<float> q_, k_, v_;
+  std::vector<float> q_, k_, v_, q_rotary_;
 };
 
 }  // namespace
@@ -179,6 +188,10 @@ int main() {
       for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32},
                             Case{type, 1, 32, 16, 40, all, 16}, Case{type, 1, 2, 512, 33, all, 16}, Case{type, 1, 2, 20, 300, 41, 16},
                             Case{type, 1, 1, 64, 40, 1, 64}}) {
+        AttentionCase(c, isa).check();
+      }
+      if (type == KvType::Int8) continue;
+      for (const Case& c : {Case{type, 1, 3, 34, 290, all, 16, 6}, Case{type, 1, 100, 16, 40, all, 32, 2}, Case{type, 1, 2, 512, 33, all, 16, 128}}) {
         AttentionCase(c, isa).check();
       }
     }

@@ -137,6 +137,8 @@ class LayerGroup:
 
 # How K and V may be kept: bytes of a value, bytes of the scale of a vector.
 KV_DTYPES = {"f16": (2, 0), "bf16": (2, 0), "f32": (4, 0), "fp8_e4m3": (1, 0), "int8_per_token_head": (1, 4)}
+FP8_DS_MLA = "fp8_ds_mla"  # of latents alone: fp8_e4m3 with a float32 scale for LATENT_GROUP numbers, the rotary key in bf16
+LATENT_GROUP = 128
 
 
 @dataclass(frozen=True)
@@ -153,16 +155,24 @@ class KVSpec:
     num_layers: int
     num_kv_heads: int
     head_dim: int
-    dtype: str = "f16"  # of KV_DTYPES
+    dtype: str = "f16"  # of KV_DTYPES, or FP8_DS_MLA
     block_size: int = 16  # positions per block
     groups: tuple[LayerGroup, ...] = ()
     rotary_dim: int = 0
 
     def __post_init__(self) -> None:
-        if self.is_latent and KV_DTYPES[self.dtype][1]:
+        if self.dtype == FP8_DS_MLA:
+            if not self.is_latent:
+                raise ConfigError(f"kv_cache_dtype is {self.dtype}, a type of latent attention (MLA); this model has none. Take fp8")
+            if self.head_dim % LATENT_GROUP:
+                raise ConfigError(
+                    f"kv_cache_dtype is {self.dtype}, which scales a latent in groups of {LATENT_GROUP}; this model's has {self.head_dim} "
+                    "numbers. Take fp8"
+                )
+        elif self.is_latent and KV_DTYPES[self.dtype][1]:
             raise ConfigError(
                 f"kv_cache_dtype is {self.dtype}, one scale for a whole vector: too coarse for latent attention (MLA), whose vector holds "
-                "a latent and a rotary key. Take auto, f16, bf16, f32 or fp8"
+                "a latent and a rotary key. Take auto, f16, bf16, f32, fp8 or fp8_ds_mla"
             )
 
     @property
@@ -198,6 +208,8 @@ class KVSpec:
     @property
     def vector_bytes(self) -> int:
         """Bytes of one K or V vector, or of one latent with its rotary key, scale included."""
+        if self.dtype == FP8_DS_MLA:
+            return self.head_dim + self.head_dim // LATENT_GROUP * 4 + self.rotary_dim * 2
         value_bytes, scale_bytes = KV_DTYPES[self.dtype]
         return self.key_dim * value_bytes + scale_bytes
 

@@ -11,7 +11,7 @@ Q_RANK, KV_RANK, NOPE, ROTARY, VALUE = 48, 32, 16, 16, 16
 EXPERTS, EXPERTS_PER_TOKEN, EXPERT_SIZE = 16, 3, 32
 
 
-def write_tiny_deepseek(folder: Path, *, seed: int = 0, scale: float = 0.35) -> Path:
+def write_tiny_deepseek(folder: Path, *, seed: int = 0, scale: float = 0.35, kv_rank: int = KV_RANK) -> Path:
     """Write config.json and model.safetensors (float32) into `folder` and return it."""
     shapes = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "lm_head.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,)}
     for layer in range(LAYERS):
@@ -22,9 +22,9 @@ def write_tiny_deepseek(folder: Path, *, seed: int = 0, scale: float = 0.35) -> 
             prefix + "self_attn.q_a_proj.weight": (Q_RANK, HIDDEN),
             prefix + "self_attn.q_a_layernorm.weight": (Q_RANK,),
             prefix + "self_attn.q_b_proj.weight": (HEADS * (NOPE + ROTARY), Q_RANK),
-            prefix + "self_attn.kv_a_proj_with_mqa.weight": (KV_RANK + ROTARY, HIDDEN),
-            prefix + "self_attn.kv_a_layernorm.weight": (KV_RANK,),
-            prefix + "self_attn.kv_b_proj.weight": (HEADS * (NOPE + VALUE), KV_RANK),
+            prefix + "self_attn.kv_a_proj_with_mqa.weight": (kv_rank + ROTARY, HIDDEN),
+            prefix + "self_attn.kv_a_layernorm.weight": (kv_rank,),
+            prefix + "self_attn.kv_b_proj.weight": (HEADS * (NOPE + VALUE), kv_rank),
             prefix + "self_attn.o_proj.weight": (HIDDEN, HEADS * VALUE),
         }
         if layer == 0:
@@ -53,7 +53,7 @@ def write_tiny_deepseek(folder: Path, *, seed: int = 0, scale: float = 0.35) -> 
         "num_attention_heads": HEADS,
         "num_key_value_heads": HEADS,
         "q_lora_rank": Q_RANK,
-        "kv_lora_rank": KV_RANK,
+        "kv_lora_rank": kv_rank,
         "qk_nope_head_dim": NOPE,
         "qk_rope_head_dim": ROTARY,
         "v_head_dim": VALUE,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.fakes.tiny_deepseek import KV_RANK, ROTARY, write_tiny_deepseek
+from tests.fakes.tiny_deepseek import ROTARY, write_tiny_deepseek
 from tests.fakes.tiny_llama import write_tiny_llama
 
 from octavo.backends.registry import open_backend
@@ -88,26 +88,29 @@ def test_every_kv_dtype_is_planned_and_allocated_alike(tmp_path, kv):
         assert len(open_backend(backend).make_kv_cache(spec, 2).read_block(1)) == spec.bytes_per_block
 
 
-@pytest.mark.parametrize("kv", ["f32", "bf16", "fp8_e4m3"])
+@pytest.mark.parametrize("kv", ["f32", "bf16", "fp8_e4m3", "fp8_ds_mla"])
 def test_latents_are_planned_and_allocated_once_for_all_heads(tmp_path, kv):
-    path = write_tiny_deepseek(tmp_path)
+    path = write_tiny_deepseek(tmp_path, kv_rank=128)
     assert_plan_is_engine(path, kv, utilization=0.05)
     spec = open_weights(path).spec.kv_spec(kv)
-    assert spec.bytes_per_token == spec.num_layers * (KV_RANK + ROTARY) * KV_DTYPES[kv][0]
+    numbers = 128 + ROTARY
+    wanted = {"f32": 4 * numbers, "bf16": 2 * numbers, "fp8_e4m3": numbers, "fp8_ds_mla": 128 + 4 + 2 * ROTARY}
+    assert spec.bytes_per_token == spec.num_layers * wanted[kv]
     for backend in ("native", "reference"):
         assert len(open_backend(backend).make_kv_cache(spec, 2).read_block(1)) == spec.bytes_per_block
 
 
 def test_deepseek_v3_keeps_in_the_engine_what_the_planner_says():
-    """61 layers of 576 numbers: 68.6 KiB a token in bf16, 34.3 KiB in fp8."""
+    """61 layers of 576 numbers: 68.6 KiB a token in bf16, 34.3 KiB in fp8, 39.1 KiB in fp8_ds_mla."""
     shape = find_model_shape("deepseek-v3")
     latent = LatentSpec(kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, q_lora_rank=1536)
     spec = ModelSpec(
         "deepseek_v3", 61, 7168, 18_432, 128, 1, 192, 129_280, 163_840, 1e-6, RopeSpec(dim=64, interleaved=True), latent=latent
     )
-    for kv, name in (("bf16", "bf16"), ("fp8_e4m3", "fp8")):
+    for kv, name in (("bf16", "bf16"), ("fp8_e4m3", "fp8"), ("fp8_ds_mla", "fp8_ds_mla")):
         assert spec.kv_spec(kv).bytes_per_token == shape.bytes_per_token(kv_format(name))
     assert spec.kv_spec("fp8_e4m3").bytes_per_token == 35_136
+    assert spec.kv_spec("fp8_ds_mla").bytes_per_token == 40_016
 
 
 @pytest.mark.model

@@ -10,10 +10,10 @@ from octavo.backends.native import _native
 from octavo.backends.native.backend import NativeBackend
 from octavo.backends.native.ops import arrays_of
 from octavo.backends.native.tensors import kv_shape
-from octavo.backends.reference.kv_values import decode, encode
+from octavo.backends.reference.kv_values import decode, decode_latents, encode, encode_latents
 from octavo.backends.registry import open_backend
 from octavo.errors import ConfigError
-from octavo.specs import KV_DTYPES, Format, KVSpec
+from octavo.specs import FP8_DS_MLA, KV_DTYPES, Format, KVSpec
 
 DTYPES = [dtype for dtype in KV_DTYPES if dtype != "int8_per_token_head"]
 
@@ -23,6 +23,7 @@ LATENTS = {  # heads, latent, rotary, rows (start, num_tokens)
     "one head": (1, 48, 8, [(0, 70), (300, 5)]),
     "more heads than a call takes": (97, 16, 2, [(40, 2)]),
     "two calls of three heads": (6, 16, 6, [(511, 40)]),
+    "groups of 128": (3, 256, 10, [(0, 40), (290, 3)]),
     "no whole line": (5, 34, 4, [(30, 35)]),
 }
 
@@ -48,8 +49,10 @@ def fill(ops, kv, layer, batch, seed=0):
         ops.store_latent(cases.floats(length, latent, seed=seed + row), cases.floats(length, rotary, seed=seed + row + 100), kv, layer, own)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", LATENTS)
+CASES = [(name, dtype) for name in LATENTS for dtype in DTYPES] + [(name, FP8_DS_MLA) for name in ("deepseek-v2-lite", "groups of 128")]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_every_head_reads_the_latents_that_the_row_stored_and_nothing_else(native, reference, name, dtype):
     heads, latent, rotary, rows = LATENTS[name]
     batch = cases.step(rows)
@@ -87,9 +90,10 @@ def test_a_position_that_sees_only_itself_reads_back_what_its_latent_was_kept_as
     np.testing.assert_array_equal(read, np.tile(decode(encode(latent, dtype), dtype), 2))
 
 
-@pytest.mark.parametrize(
-    ("heads", "latent", "rotary", "dtype"), [*((3, 34, 6, dtype) for dtype in DTYPES), (16, 64, 8, "f16"), (100, 32, 4, "bf16")]
-)
+SHAPES = [*((3, 34, 6, dtype) for dtype in DTYPES), (16, 64, 8, "f16"), (100, 32, 4, "bf16"), (3, 128, 6, FP8_DS_MLA)]
+
+
+@pytest.mark.parametrize(("heads", "latent", "rotary", "dtype"), SHAPES)
 def test_a_position_has_the_same_bits_in_every_chunk_and_beside_others(native, heads, latent, rotary, dtype):
     ops, kv = cases.ops_of(native), native.make_kv_cache(spec(latent, rotary, dtype), 256)
     whole = cases.step([(0, 300), (0, 31)])
@@ -148,6 +152,37 @@ def test_a_block_of_latents_can_be_taken_out_and_put_back(name, dtype):
     kv.write_block(2, data)
     assert kv.read_block(2) == data
     assert not any(kv.read_block(1) + kv.read_block(3))
+
+
+def test_hard_values_of_a_latent_are_kept_in_groups_as_the_definition_says(native):
+    """Zeros, subnormals, ties, infinity and NaN: a block, of whose tiles each part is [number][16 positions], bf16 in pairs."""
+    latent, rotary = cases.floats(16, 256), 300 * cases.floats(16, 6, seed=1)
+    latent[0] = 0
+    latent[1, :128] *= 1e-42
+    latent[2] = np.linspace(-448, 448, 256)
+    latent[3] = np.tile(np.arange(128) + 0.5, 2)
+    latent[4, 7], latent[5, 200], latent[6, 0] = np.inf, np.nan, -3e38
+    kv = native.make_kv_cache(KVSpec(1, 1, 256, FP8_DS_MLA, rotary_dim=6), 2)
+    cases.ops_of(native).store_latent(latent, rotary, kv, 0, cases.one_row(cases.step([(0, 16)], num_blocks=2), 0, 0, 16))
+    kept = encode_latents(np.concatenate([latent, rotary], axis=1), 256, FP8_DS_MLA)
+    values, scales, keys = np.split(kept, [256, 264], axis=1)
+    parts = (values.T, scales.reshape(16, 2, 4).transpose(1, 0, 2), keys.reshape(16, 3, 4).transpose(1, 0, 2))
+    assert kv.read_block(1) == b"".join(part.tobytes() for part in parts)
+    read = decode_latents(kept, 256, FP8_DS_MLA)
+    assert np.isnan(read[4, :128]).all() and np.isnan(read[5, 128:256]).all()
+    finite = np.delete(np.arange(16), [4, 5])
+    largest = np.abs(latent[finite].reshape(14, 2, 128)).max(axis=-1).repeat(128).reshape(14, 256)
+    assert np.all(np.abs(read[finite, :256] - latent[finite]) <= largest / 28 + 1e-45)  # half a step of the topmost 32 of 448
+
+
+def test_the_layout_of_latents_is_refused_where_it_does_not_fit():
+    with pytest.raises(ConfigError, match="this model has none"):
+        KVSpec(1, 1, 128, FP8_DS_MLA)
+    with pytest.raises(ConfigError, match="groups of 128; this model's has 96"):
+        KVSpec(1, 1, 96, FP8_DS_MLA, rotary_dim=4)
+    bad = _native.KVShape(FP8_DS_MLA, 1, 1, 96, 4, 16, 2)
+    with pytest.raises(ValueError, match="multiple of 128"):
+        _native.KVMemory(bad)
 
 
 def test_one_scale_for_a_latent_and_its_rotary_key_is_refused_with_a_way_out():

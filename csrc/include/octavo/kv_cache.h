@@ -7,7 +7,8 @@
 // 16 positions: a value is its scale times -127..127. fp8_e4m3 has no scale: values beyond 448 become 448.
 //
 // Latent attention (rotary_dim > 0) keeps one vector a position, of head_dim + rotary_dim numbers: all of it is K, its first
-// head_dim numbers are V as well. Its tiles are those of K; there are none of V.
+// head_dim numbers are V as well. Its tiles are those of K; there are none of V. fp8_ds_mla is a type of it alone: the latent in fp8 with a float32
+// scale for 128 numbers, the rotary part in bf16: [head_dim][16] fp8, [head_dim / 128][16] scales, then as a tile of K in bf16.
 //
 // Stale slots: a freed block keeps its old numbers. Attention lets no value of a position past a row's end (or before its
 // window) into the row: scores there are replaced by -inf, and V there is masked or not read. 64 bytes of slack end the
@@ -19,9 +20,10 @@
 
 namespace octavo {
 
-enum class KvType : uint8_t { F16, BF16, F32, Fp8E4M3, Int8 };
+enum class KvType : uint8_t { F16, BF16, F32, Fp8E4M3, Int8, Fp8DsMla };
 
 constexpr int64_t kTile = 16;
+constexpr int64_t kLatentGroup = 128;  // numbers of a latent that share a scale in fp8_ds_mla
 
 struct KvCache {
   KvType type = KvType::F16;
@@ -33,7 +35,10 @@ struct KvCache {
   [[gnu::always_inline]] int64_t key_dim() const { return head_dim + rotary_dim; }
   [[gnu::always_inline]] int64_t value_bytes() const { return type == KvType::F32 ? 4 : type == KvType::F16 || type == KvType::BF16 ? 2 : 1; }
   [[gnu::always_inline]] int64_t scale_bytes() const { return type == KvType::Int8 ? 4 : 0; }  // of a vector of K or V
-  [[gnu::always_inline]] int64_t tile_bytes() const { return kTile * (key_dim() * value_bytes() + scale_bytes()); }
+  [[gnu::always_inline]] int64_t vector_bytes() const {  // of K, or of a latent with its rotary part
+    return type == KvType::Fp8DsMla ? head_dim + head_dim / kLatentGroup * 4 + 2 * rotary_dim : key_dim() * value_bytes() + scale_bytes();
+  }
+  [[gnu::always_inline]] int64_t tile_bytes() const { return kTile * vector_bytes(); }
   [[gnu::always_inline]] int64_t tiles() const { return block_size / kTile; }
   [[gnu::always_inline]] int64_t layer_bytes() const { return num_blocks * num_kv_heads * tiles() * tile_bytes(); }  // of K; V the same
   [[gnu::always_inline]] int64_t v_offset() const { return is_latent() ? 0 : layer_bytes(); }  // from a tile of K to that of V

@@ -171,8 +171,9 @@ FLAGS: tuple[Flag, ...] = (
         "kv-cache-dtype",
         "cache.kv_cache_dtype",
         "Memory",
-        "how keys and values are stored: fp8 is fp8_e4m3 without a scale, int8 is int8_per_token_head, a scale for each vector",
-        "auto|f16|bf16|f32|fp8|int8",
+        "how keys and values are stored: fp8 is fp8_e4m3 without a scale, int8 is int8_per_token_head, a scale for each vector; "
+        "fp8_ds_mla, of latent attention alone: fp8 with a scale for 128 numbers, the rotary key in bf16",
+        "auto|f16|bf16|f32|fp8|int8|fp8_ds_mla",
         _one_of("auto", *KV_DTYPE_NAMES),
     ),
     Flag("num-gpu-blocks-override", "cache.num_gpu_blocks_override", "Memory", "exact number of KV blocks; overrides both", "N", parse_int),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from octavo.errors import ConfigError
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
-from octavo.specs import KV_DTYPES
+from octavo.specs import FP8_DS_MLA, KV_DTYPES
 
 _LOCAL_ENDPOINTS = ("ipc://", "inproc://", "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:")
 HASH_ALGOS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
@@ -23,6 +23,7 @@ KV_DTYPE_NAMES = {
     "bfloat16": "bf16",
     "fp8": "fp8_e4m3",
     "int8": "int8_per_token_head",
+    FP8_DS_MLA: FP8_DS_MLA,
 }
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")  # Prometheus' rule
 

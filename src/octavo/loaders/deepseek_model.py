@@ -7,7 +7,7 @@ are.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from octavo.errors import ModelError
 from octavo.loaders.fields import Fields
@@ -90,6 +90,13 @@ def read_experts(config: Fields, family: str) -> ExpertsSpec | None:
     inner = config.integer("moe_intermediate_size", 0)
     groups, kept = config.integer("n_group", 1), config.integer("topk_group", 1)
     is_v3 = family == "deepseek_v3"
+    scoring: Literal["softmax", "sigmoid"] = "sigmoid" if is_v3 else "softmax"
+    if config.text("scoring_func", scoring) != scoring:
+        raise ModelError(
+            f"{config.source}: scoring_func is {config.values['scoring_func'][:64]!r}; for {family} only {scoring} is supported"
+        )
+    if (every := config.integer("moe_layer_freq", 1)) != 1:
+        raise ModelError(f"{config.source}: moe_layer_freq is {every}; only 1 is supported, experts in every layer after the dense ones")
     if not is_v3 and config.choice("topk_method", "greedy", {"greedy": True, "group_limited_greedy": False}):
         groups = kept = 1
     if not is_v3 and config.boolean("norm_topk_prob", False):
@@ -100,7 +107,7 @@ def read_experts(config: Fields, family: str) -> ExpertsSpec | None:
         per_token=config.integer("num_experts_per_tok", 0),
         intermediate_size=inner,
         shared_size=inner * config.integer("n_shared_experts", 0),
-        scoring="sigmoid" if is_v3 else "softmax",
+        scoring=scoring,
         num_groups=groups,
         groups_kept=kept,
         group_worth="two_best" if is_v3 else "best",

@@ -66,6 +66,8 @@ def test_yarn_stretches_the_scores_by_the_square_of_mscale(spec_of):
     [
         ({"first_k_dense_replace": 1, "n_group": 3}, "256 experts in 3 groups"),
         ({"first_k_dense_replace": 1, "n_routed_experts": 8}, "8 experts in 8 groups"),
+        ({"first_k_dense_replace": 1, "scoring_func": "softmax"}, "scoring_func is 'softmax'"),
+        ({"first_k_dense_replace": 1, "moe_layer_freq": 2}, "moe_layer_freq is 2"),
         ({"first_k_dense_replace": 1, "num_experts_per_tok": 0}, "0 of 256 experts a token"),
         ({"first_k_dense_replace": 1, "n_group": 64, "topk_group": 1}, "8 experts a token, but 1 groups hold fewer"),
         ({"first_k_dense_replace": 1, "moe_intermediate_size": 40}, "inner size of an expert is 40"),

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from octavo.backends.reference.kv_values import ByteArray, decode, encode
+from octavo.backends.reference.kv_values import ByteArray, decode, decode_latents, encode, encode_latents
 from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import cos_sin
 from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, Format, KVSpec, RopeSpec
@@ -67,12 +67,17 @@ class ReferenceKVCache:
     def write(self, stored: ByteArray, layer: int, slots: npt.NDArray[np.int64], x: FloatArray) -> None:
         """Write x [T, kv_heads * dim], rounded, to `stored`: self.k or self.v."""
         heads = x.reshape(len(x), self.spec.num_kv_heads, self.spec.key_dim)
-        stored[layer, slots] = encode(heads, self.spec.dtype)
+        if self.spec.is_latent:
+            stored[layer, slots] = encode_latents(heads, self.spec.head_dim, self.spec.dtype)
+        else:
+            stored[layer, slots] = encode(heads, self.spec.dtype)
 
     def read(self, stored: ByteArray, layer: int, block_ids: IntArray, length: int) -> FloatArray:
         """Return the first `length` positions of a row with these blocks: [length, kv_heads, dim] float32."""
         positions = np.arange(length)
         slots = block_ids[positions // self.spec.block_size].astype(np.int64) * self.spec.block_size + positions % self.spec.block_size
+        if self.spec.is_latent:
+            return decode_latents(stored[layer, slots], self.spec.head_dim, self.spec.dtype)
         return decode(stored[layer, slots], self.spec.dtype)
 
 
