@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.api.fake_engine import FakeEngine
 from tests.fakes.vocabularies import byte_level_tokenizer
 
-from octavo.client.async_engine import Generation
 from octavo.client.choice import Choice
+from octavo.client.events import Generation
 from octavo.config.schema import ServerConfig
 from octavo.messages.wire import GenerateRequest, TokenDelta
 from octavo.server.app import create_app

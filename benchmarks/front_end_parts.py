@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.fakes.vocabularies import byte_level_tokenizer
 
-from octavo.client.async_engine import Generation
 from octavo.client.choice import Choice
+from octavo.client.events import Generation
 from octavo.messages.codec import decode_from_engine, encode
 from octavo.messages.wire import GenerateRequest, StepOutputs, TokenDelta, TokenLogprobs
 from octavo.params import SamplingParams

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 def serve(*flags):
     """Yield the URL of a server with these flags; it is stopped afterwards."""
     command = [sys.executable, "-m", "octavo.cli.main", "serve", "--enable-admin-endpoints", *map(str, flags), "--port", "0"]
-    with tempfile.TemporaryFile("w+") as log:  # a pipe that nobody reads would fill and stop the server
+    with tempfile.TemporaryFile("w+") as log:  # of a pipe that nobody reads the last lines would be lost
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.client.choice import Choice
+from octavo.client.deaths import Deaths
 from octavo.client.engine_process import Connection, EngineProcess
 from octavo.client.engine_wire import HELLO
+from octavo.client.events import Events, Generation
 from octavo.client.front import RequestMaker, TextFront, check_generates, open_text_front
 from octavo.client.load import Load
-from octavo.client.outputs import RequestOutput
 from octavo.client.pooling import PoolChoice, PooledEvent, PoolFront, PoolPrompt, values_of
 from octavo.config.schema import EngineConfig
 from octavo.errors import EngineDead, InvalidRequest, StartupError
@@ -54,43 +54,6 @@ HEARTBEAT_S = 1.0  # between pings, which the engine answers between steps
 SILENCE_S = 10.0  # and 20 steps more: an engine that says nothing for so long is not healthy
 HANG_S = 120.0  # and 20 steps more: it is killed, and its requests go on in a new one
 PAUSE_CHECK_S = 0.02  # between looks at whether all have ended
-RESTARTS = 3  # within RESTART_WINDOW_S; one more and the engine is given up
-RESTART_WINDOW_S = 60.0
-RESTART_DELAYS_S = (0.0, 0.5, 1.0, 2.0)
-
-
-Event = TypeVar("Event", RequestOutput, PooledEvent)
-
-
-class Events(AsyncIterator[Event], Generic[Event]):
-    """The events of one request, all choices interleaved. Read it to its end, or aclose() it: that aborts the request."""
-
-    def __init__(self, open_choices: int, on_close: Callable[[], None]) -> None:
-        self._open_choices = open_choices
-        self._on_close = on_close
-        self._events: deque[Event] = deque()
-        self._arrival: asyncio.Future[None] | None = None  # what the reader waits for
-
-    async def __anext__(self) -> Event:
-        while not self._events:
-            if self._open_choices == 0:
-                raise StopAsyncIteration
-            self._arrival = asyncio.get_running_loop().create_future()
-            await self._arrival
-        return self._events.popleft()
-
-    async def aclose(self) -> None:
-        """Abort what is unfinished; idempotent, and nothing to do after the last event."""
-        self._on_close()
-
-    def put(self, event: Event) -> None:
-        self._events.append(event)
-        self._open_choices -= event.finish_reason is not None
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
-
-
-Generation = Events[RequestOutput]
 
 
 class _InFlight:
@@ -410,25 +373,22 @@ class AsyncEngine:
 
     async def _keep_alive(self) -> None:
         """Restart a dead engine and give it back its requests; after too many deaths give up and fail them."""
-        deaths: deque[float] = deque()
+        deaths = Deaths()
         while (process := self._process) is not None:
             code = await process.wait_dead()
             self._process = None
             await process.close()
             self._fail_replies()
-            now = time.monotonic()
-            deaths.append(now)
-            while now - deaths[0] > RESTART_WINDOW_S:
-                deaths.popleft()
+            may_try_again = deaths.count()
             self._on_log(f"engine process ended (exit code {code}) with {len(self._in_flight)} requests in flight")
             for engine_id, flight in list(self._in_flight.items()):
                 flight.crashes += 1
                 if flight.crashes >= MAX_CRASHES_OF_A_REQUEST:
                     self._finish(engine_id, "error", f"the engine crashed {flight.crashes} times while this request was running")
-            if len(deaths) > RESTARTS:
-                self._give_up(f"it died {len(deaths)} times within {RESTART_WINDOW_S:.0f} s")
+            if not may_try_again:
+                self._give_up(deaths.reason)
                 return
-            await asyncio.sleep(RESTART_DELAYS_S[len(deaths) - 1])
+            await asyncio.sleep(deaths.delay_s)
             try:
                 await self._restart()
             except Exception as error:  # whatever it is, those who wait must hear of it

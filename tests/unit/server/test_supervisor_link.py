@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from octavo.client.deaths import Deaths
 from octavo.errors import StartupError
 from octavo.messages.wire import AbortRequest
 from octavo.server.processes.link import SupervisorLink
@@ -21,7 +22,6 @@ from octavo.server.processes.messages import (
     PutResponse,
     ToProcess,
 )
-from octavo.server.processes.supervisor import Deaths
 from octavo.server.responses.store import StoredResponse
 
 STORED = StoredResponse({"id": "resp_1", "output": [{"type": "message"}]}, [{"id": "msg_1"}], [])

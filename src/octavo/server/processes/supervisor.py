@@ -14,15 +14,11 @@ import asyncio
 import logging
 import secrets
 import socket
-import sys
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import msgspec
-
-from octavo.client.async_engine import RESTART_DELAYS_S, RESTART_WINDOW_S, RESTARTS
+from octavo.client.deaths import Deaths
 from octavo.client.engine_process import EngineProcess
 from octavo.client.front import model_name
 from octavo.client.load import Load
@@ -33,9 +29,8 @@ from octavo.messages.stats import StepStats
 from octavo.messages.wire import EngineReady, FromEngine, StepOutputs
 from octavo.metrics.figures import Figures
 from octavo.metrics.recorder import MetricsRecorder
+from octavo.server.processes.child import ApiProcess
 from octavo.server.processes.messages import (
-    CannotStart,
-    Channel,
     DeleteResponse,
     EngineDown,
     EngineGone,
@@ -45,7 +40,6 @@ from octavo.server.processes.messages import (
     Found,
     FromProcess,
     PutResponse,
-    Serving,
     Start,
     ToProcess,
 )
@@ -253,99 +247,6 @@ class Supervisor:
         if self._metrics is not None:
             self._metrics.record_step(stats)
         self._stats_line.record_step(stats)
-
-
-class Deaths:
-    """How often something has died of late, and whether to try again."""
-
-    def __init__(self) -> None:
-        self._times: deque[float] = deque()
-
-    def count(self) -> bool:
-        """Count a death; return whether to try again, after `delay_s`."""
-        now = time.monotonic()
-        self._times.append(now)
-        while now - self._times[0] > RESTART_WINDOW_S:
-            self._times.popleft()
-        return len(self._times) <= RESTARTS
-
-    @property
-    def delay_s(self) -> float:
-        return RESTART_DELAYS_S[len(self._times) - 1]
-
-    @property
-    def reason(self) -> str:
-        return f"it died {len(self._times)} times within {RESTART_WINDOW_S:.0f} s"
-
-
-class ApiProcess:
-    """One API process, and the channel to it."""
-
-    def __init__(self, process: asyncio.subprocess.Process, channel: Channel, on_word: Callable[[ApiProcess, FromProcess], None]) -> None:
-        self._process = process
-        self._channel = channel
-        self._on_word = on_word
-        self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._reading = asyncio.create_task(self._read())
-
-    @classmethod
-    async def spawn(cls, start: Start, on_word: Callable[[ApiProcess, FromProcess], None]) -> ApiProcess:
-        """Return a starting process; wait_serving() tells when it answers. Raises StartupError."""
-        ours, theirs = socket.socketpair()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "octavo.server.processes.process",
-                stdin=asyncio.subprocess.PIPE,
-                start_new_session=True,
-                pass_fds=(start.listener, start.block, theirs.fileno()),
-            )
-        except OSError as error:
-            ours.close()
-            raise StartupError(f"an API process cannot be started: {error.strerror}") from error
-        finally:
-            control = theirs.fileno()
-            theirs.close()
-        if process.stdin is not None:
-            process.stdin.write(msgspec.msgpack.encode(msgspec.structs.replace(start, control=control)))
-            process.stdin.close()
-        return cls(process, await Channel.over(ours, FromProcess), on_word)
-
-    async def wait_serving(self) -> None:
-        """Return when it answers requests. Raises StartupError with its own words, or its exit code."""
-        await self._serving
-
-    def tell(self, message: ToProcess) -> None:
-        self._channel.send(message)
-
-    def terminate(self) -> None:
-        if self._process.returncode is None:
-            self._process.terminate()
-
-    async def wait(self) -> int:
-        """Return the exit code once it has ended."""
-        return await self._process.wait()
-
-    async def close(self) -> None:
-        """End it at once, if it has not ended. Idempotent."""
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
-        self._reading.cancel()
-        self._channel.close()
-
-    async def _read(self) -> None:
-        async for word in self._channel.messages():
-            if isinstance(word, Serving) and not self._serving.done():
-                self._serving.set_result(None)
-            elif isinstance(word, CannotStart) and not self._serving.done():
-                self._serving.set_exception(StartupError(word.message))
-            else:
-                self._on_word(self, word)
-        if not self._serving.done():
-            code = await self._process.wait()
-            self._serving.set_exception(StartupError(f"an API process ended while starting (exit code {code}); its log is above"))
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
