@@ -7,6 +7,7 @@ from octavo.errors import EngineError
 from octavo.kv.host_blocks import HostBlocks
 from octavo.kv.manager import KVManager
 from octavo.kv.tier import KVTier
+from octavo.messages.step import StepResult
 from octavo.scheduler.admission import Limits
 from octavo.scheduler.scheduler import Counters, Scheduler
 
@@ -443,3 +444,55 @@ def test_what_is_left_of_a_budget_stays_unused_when_no_block_is_free_for_it():
     for request in requests:
         tokens = [token_id for delta in deltas if delta.request_id == request.request_id for token_id in delta.token_ids]
         assert tokens == solo_output(request, vocab_size=VOCAB, max_model_len=100)[0]
+
+
+def test_only_a_request_that_waits_for_its_first_step_is_refused_for_waiting():
+    rig = Rig()
+    request = rig.add("r", 6, max_tokens=4)
+    assert rig.scheduler.refuse("unknown", "too late") is None
+    rig.step()
+    assert rig.scheduler.refuse("r", "too late") is None, "it runs"
+    rig.scheduler.preempt_all()
+    assert rig.scheduler.refuse("r", "too late") is None, "it has had its first step"
+    tokens = [token_id for delta in rig.run() for token_id in delta.token_ids]
+    assert tokens == solo_output(request, vocab_size=VOCAB, max_model_len=100)[0][1:]
+    rig.add("late", 6)
+    delta = rig.scheduler.refuse("late", "too late")
+    assert (delta.finish_reason, delta.error, delta.error_code) == ("error", "too late", "server_overloaded")
+    assert not rig.scheduler.has_requests
+
+
+def test_the_tier_is_asked_for_a_preempted_request_as_such_from_the_first_preemption_on():
+    rig = Rig()
+    asked = []
+    is_ready = rig.scheduler.kv.is_ready
+    rig.scheduler.kv.is_ready = lambda *args, was_preempted: asked.append(was_preempted) or is_ready(*args, was_preempted=was_preempted)
+    rig.add("r", 6, max_tokens=8)
+    rig.step()
+    rig.scheduler.preempt_all()
+    rig.step()
+    assert asked == [False, True]
+
+
+def test_requests_that_leave_the_middle_of_the_queue_leave_no_memory_behind():
+    rig = Rig(max_num_seqs=1, policy="priority")
+    rig.add("running", 6, max_tokens=50)
+    rig.step()
+    rig.add("first", 6)
+    for number in range(2000):
+        rig.add(f"later-{number}", 6)
+        rig.scheduler.abort([f"later-{number}"])
+    assert len(rig.scheduler._waiting._heap) < 100
+    assert rig.scheduler.num_waiting == 1
+
+
+def test_of_several_tokens_of_one_sample_those_behind_the_end_are_dropped():
+    rig = Rig()
+    rig.add("r", 6, max_tokens=20, eos=(999,))
+    rig.step()
+    plan = rig.scheduler.plan()
+    (sample,) = rig.worker.execute(plan).sampled
+    result = StepResult(step_id=plan.step_id, sampled=[replace(sample, token_ids=[7, 999])], device_s=0.0)
+    (delta,) = rig.scheduler.apply(plan, result)
+    assert (delta.token_ids, delta.finish_reason) == ([7, 999], "stop")
+    assert not rig.scheduler.has_requests
