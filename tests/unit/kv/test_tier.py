@@ -307,35 +307,37 @@ def test_blocks_of_several_groups_come_back_each_into_its_own_place():
     assert kv.lookup(kv.open(), tokens).num_tokens == 12
 
 
-def test_a_gap_in_the_middle_is_loaded_and_what_lies_before_it_counts_as_published():
-    kv, _, _ = make_kv(num_blocks=10)
-    tokens = list(range(17))
+@pytest.mark.parametrize("spans", [(FULL_ATTENTION,), (FULL_ATTENTION, AttentionSpan("sliding", 100))])
+def test_a_gap_in_the_middle_is_loaded_and_what_lies_before_it_counts_as_published(spans):
+    tier = KVTier(HostBlocks(100 * SIZE, SIZE), Pool().read_block, SIZE, "swap", InlineFutures)
+    kv = KVManager(20, 4, groups=Groups(4, spans), tier=tier)
+    tokens, count = list(range(17)), len(spans)
     table, _, _ = computed(kv, tokens)
-    kept, dropped = table.block_ids[:2], table.block_ids[2:4]
+    kept, dropped = table.block_ids[: 2 * count], table.block_ids[2 * count : 4 * count]
     kv.release(table)
     kv.pool.forget(dropped)
     table = kv.open()
     assert kv.is_ready(table, tokens)
     assert kv.try_admit(table, kv.lookup(table, tokens), 17, 17, spare=0)
-    assert table.block_ids[:2] == kept
-    assert (table.num_published, table.num_loaded_tokens, len(kv.take_loads())) == (2, 8, 2)
+    assert table.block_ids[: 2 * count] == kept
+    assert (table.num_published, table.num_loaded_tokens, len(kv.take_loads())) == (2, 8, 2 * count)
 
 
 def test_a_reset_also_forgets_what_is_on_its_way_out():
-    held = threading.Event()
+    waiting = []
 
-    class StuckStore(HostBlocks):
-        def put(self, key, data):
-            held.wait(10)
+    class Later(InlineFutures):
+        def submit(self, work, /, *args, **kwargs):
+            waiting.append(lambda: work(*args, **kwargs))
 
-    tier = KVTier(StuckStore(100 * SIZE, SIZE), Pool().read_block, SIZE)
-    tier.keep(key("first"), 1)
-    tier.keep(key("second"), 2)
-    clearing = threading.Thread(target=tier.clear)
-    clearing.start()
-    held.set()
-    clearing.join()
-    assert not tier.has(key("first")) and not tier.has(key("second"))
+    store = HostBlocks(100 * SIZE, SIZE)
+    tier = KVTier(store, Pool().read_block, SIZE, make_executor=Later)
+    tier.keep(key("a"), 1)
+    tier.clear()
+    for write in waiting:
+        write()
+    assert not tier.has(key("a"))
+    assert len(store) == 0
 
 
 def test_a_tier_that_is_let_go_closes_its_store_and_ends_its_threads():

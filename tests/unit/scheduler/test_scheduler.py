@@ -496,3 +496,40 @@ def test_of_several_tokens_of_one_sample_those_behind_the_end_are_dropped():
     (delta,) = rig.scheduler.apply(plan, result)
     assert (delta.token_ids, delta.finish_reason) == ([7, 999], "stop")
     assert not rig.scheduler.has_requests
+
+
+def test_a_prompt_in_progress_leaves_a_token_for_each_request_behind_it():
+    rig = Rig(max_num_batched_tokens=8)
+    rig.add("long", 90)
+    for number in range(4):
+        rig.add(f"short-{number}", 1, max_tokens=60)
+    for _ in range(5):
+        assert rig.step()[0] == {"long": 4} | {f"short-{number}": 1 for number in range(4)}
+
+
+def test_the_last_token_of_a_budget_is_handed_out_too():
+    rig = Rig(max_num_batched_tokens=5, max_num_seqs=2)
+    rig.add("long", 20)
+    assert rig.step()[0] == {"long": 5}, "4 at first, a block, and the one that nobody else wants"
+
+
+def test_a_scheduler_that_has_planned_nothing_waits_for_no_load():
+    assert Rig().scheduler.num_deferred == 0
+
+
+def test_a_resumed_request_has_no_prompt_token_left_to_score():
+    rig = Rig()
+    rig.scheduler.add(make_request("r", [1, 2, 3, 4], resume=[5], prompt_logprobs=0, max_tokens=5))
+    rig.scheduler.add(make_request("new", [1, 2, 3, 4], prompt_logprobs=0, max_tokens=5))
+    assert [state.num_unscored_tokens for state in rig.scheduler._states.values()] == [0, 3]
+
+
+def test_the_pace_of_prompts_is_read_off_the_tokens_beyond_one_a_row():
+    rig = Rig(max_num_batched_tokens=64, mixed_step_s=0.1)
+    rig.add("stream", 2, max_tokens=50)
+    rig.step()
+    rig.add("long", 90)
+    plan = rig.scheduler.plan()
+    assert plan.num_tokens == 64
+    rig.scheduler.apply(plan, replace(rig.worker.execute(plan), device_s=0.31))
+    assert rig.step()[0] == {"stream": 1, "long": 21}, "62 took 0.31 s, so 20 and one a row take 0.1"
