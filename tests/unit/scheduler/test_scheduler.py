@@ -513,8 +513,12 @@ def test_the_last_token_of_a_budget_is_handed_out_too():
     assert rig.step()[0] == {"long": 5}, "4 at first, a block, and the one that nobody else wants"
 
 
-def test_a_scheduler_that_has_planned_nothing_waits_for_no_load():
-    assert Rig().scheduler.num_deferred == 0
+def test_with_nothing_beyond_the_pool_no_request_is_deferred():
+    rig = Rig()
+    assert rig.scheduler.num_deferred == 0
+    rig.add("r", 6)
+    rig.step()
+    assert rig.scheduler.num_deferred == 0
 
 
 def test_a_resumed_request_has_no_prompt_token_left_to_score():
