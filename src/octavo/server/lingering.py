@@ -19,6 +19,7 @@ class LingeringTransport:
 
     def __init__(self, transport: asyncio.Transport, is_unread: Callable[[], bool]) -> None:
         self.is_lingering = False
+        self.write = transport.write  # called for every token: not worth a look at __getattr__
         self._transport = transport
         self._is_unread = is_unread
 
