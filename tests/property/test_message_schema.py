@@ -53,7 +53,7 @@ roles = mostly(st.sampled_from(["system", "developer", "user", "assistant", "ass
 messages = st.tuples(roles, contents, call_ids, fields).map(lambda pieces: pieces[0] | pieces[1] | pieces[2] | pieces[3])
 
 
-@settings(max_examples=1500, deadline=None, derandomize=True)
+@settings(max_examples=700, deadline=None, derandomize=True)
 @given(mostly(messages))
 def test_a_message_is_taken_exactly_if_its_description_holds(message):
     conversation = [*ASKED, message]

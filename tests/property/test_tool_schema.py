@@ -41,7 +41,7 @@ tools = st.lists(st.one_of(flat, st.fixed_dictionaries({"type": mostly(st.just("
 
 
 @pytest.mark.parametrize("schema", READERS, ids=lambda schema: schema.__name__)
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(given_tools=tools)
 def test_a_tool_that_is_taken_is_described(schema, given_tools):
     try:
