@@ -537,3 +537,16 @@ def test_the_pace_of_prompts_is_read_off_the_tokens_beyond_one_a_row():
     assert plan.num_tokens == 64
     rig.scheduler.apply(plan, replace(rig.worker.execute(plan), device_s=0.31))
     assert rig.step()[0] == {"stream": 1, "long": 21}, "62 took 0.31 s, so 20 and one a row take 0.1"
+
+
+def test_a_request_that_decodes_asks_the_kv_memory_only_at_the_borders_of_blocks():
+    rig = Rig(block_size=16, num_blocks=20)
+    rig.add("r", 8, max_tokens=60)
+    rig.step()
+    kv, asked = rig.scheduler.kv, []
+    for name in ("try_extend", "commit"):
+        method = getattr(kv, name)
+        setattr(kv, name, lambda *args, method=method, name=name: asked.append(name) or method(*args))
+    for _ in range(48):
+        rig.step()
+    assert sorted(asked) == ["commit"] * 3 + ["try_extend"] * 3
