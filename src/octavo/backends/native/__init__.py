@@ -6,7 +6,7 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-import octavo.backends.native._native  # first like this: `from` alone speaks of circles where the library is missing
+import octavo.backends.native._native  # noqa: F401  # `from` alone speaks of circles where the library is missing
 from octavo.backends.native import _native
 from octavo.errors import StartupError
 
