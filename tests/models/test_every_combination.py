@@ -115,7 +115,7 @@ def test_answers_are_those_of_each_prompt_alone(path, tmp_path, alone, combinati
     counters = llm._engine.core._scheduler.counters
     if combination.blocks == 64 or combination.batch == 1:
         assert counters.preemptions == 0
-    elif combination.chunk == 512:
+    elif combination.chunk == 512 and combination.cache in ("off", "pool"):  # beside a tier, loads put requests off
         assert counters.preemptions > 0, "the pool was not tight"
     end(llm)
     del llm
