@@ -166,7 +166,7 @@ std::shared_ptr<PackedMatrix> pack(Device& device, const std::string& label, int
   const Format format = format_of(label);
   must(n > 0 && k > 0 && n <= int64_t{1} << 31 && k <= int64_t{1} << 31, "a matrix has at least one row and one column");
   nb::gil_scoped_release release;
-  return std::make_shared<PackedMatrix>(pack_matrix(format, n, k, data.data(), data.size(), device.pool));
+  return std::make_shared<PackedMatrix>(pack_matrix(format, n, k, data.data(), data.size(), device.kernels.quantised_act, device.pool));
 }
 
 void embed(Device& device, const PackedMatrix& weight, const Ints& ids, const MatrixOut& out) {

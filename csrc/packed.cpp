@@ -178,7 +178,7 @@ std::shared_ptr<uint8_t[]> allocate(size_t bytes) {
 
 }  // namespace
 
-PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src, size_t src_bytes, ThreadPool& pool) {
+PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src, size_t src_bytes, ActKind of_quantised, ThreadPool& pool) {
   const PackPanel pack = pack_panel_of(format);
   const FormatInfo info = format_info(format);
   const std::string name = std::string(info.label) + " matrix [" + std::to_string(n) + ", " + std::to_string(k) + "]";
@@ -190,7 +190,7 @@ PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src
   if (static_cast<uint64_t>(expected) != src_bytes) {
     throw std::invalid_argument("pack_matrix: " + name + " takes " + std::to_string(expected) + " bytes, got " + std::to_string(src_bytes));
   }
-  PackedMatrix matrix{format, act_kind(format), n, k, bytes_of_panel(format, k), 0, nullptr};
+  PackedMatrix matrix{format, act_kind(format, of_quantised), n, k, bytes_of_panel(format, k), 0, nullptr};
   matrix.num_bytes = static_cast<size_t>(product(matrix.panel_bytes, n / kPanel + (n % kPanel != 0)));
   matrix.data = allocate(matrix.num_bytes);
   const Cut cut = Cut::of(matrix.panels(), 4 * pool.size());
@@ -207,7 +207,8 @@ PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src
 
 size_t act_row_bytes(ActKind kind, int64_t k) {
   const int64_t bytes = kind == ActKind::F32 ? k * 4 : kind == ActKind::BF16 ? (k + 1) / 2 * 4 : k / kGroup * static_cast<int64_t>(sizeof(ActGroup));
-  return static_cast<size_t>((bytes + 63) / 64 * 64);
+  const int64_t lines = (bytes + 63) / 64;
+  return static_cast<size_t>((kind == ActKind::BF16 ? lines | 1 : lines) * 64);
 }
 
 }  // namespace octavo

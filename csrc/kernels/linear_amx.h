@@ -21,10 +21,9 @@ struct TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 
-inline void configure(const TileShapes& shapes) { _tile_loadconfig(&shapes); }
-inline void release_tiles() { _tile_release(); }
-
 // In assembler because GCC's own spell the tile's number as the source does, and hide from the compiler that memory is read.
+inline void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes)); }
+inline void release_tiles() { asm volatile("tilerelease"); }
 template <int Tile>
 [[gnu::always_inline]] inline void clear_tile() {
   asm volatile("tilezero %%tmm%c0" ::"i"(Tile));

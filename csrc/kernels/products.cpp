@@ -10,6 +10,7 @@ namespace octavo::OCTAVO_ISA {
 void set_products(KernelTable& table);
 void set_products(KernelTable& table) {
   table.isa = OCTAVO_STRING(OCTAVO_ISA);
+  table.quantised_act = kQuantisedAct;
   table.prepare_act = prepare_act;
   table.linear = linear;
   table.embed = embed;

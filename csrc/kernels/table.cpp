@@ -15,6 +15,7 @@ namespace octavo::OCTAVO_ISA {
 extern const KernelTable kernel_table;
 const KernelTable kernel_table = {
     .isa = OCTAVO_STRING(OCTAVO_ISA),
+    .quantised_act = kQuantisedAct,
     .prepare_act = prepare_act,
     .linear = linear,
     .embed = embed,

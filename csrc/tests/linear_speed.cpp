@@ -24,12 +24,12 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-PackedMatrix random_matrix(Format format, ThreadPool& pool) {
+PackedMatrix random_matrix(Format format, const KernelTable& kernels, ThreadPool& pool) {
   const FormatInfo info = format_info(format);
   std::vector<uint8_t> bytes(static_cast<size_t>(kChannels * (kDepth / info.block_values) * info.block_bytes));
   std::mt19937 random(7);
   for (auto& byte : bytes) byte = static_cast<uint8_t>((random() & 0x03) | 0x38);  // as a float of any width: small and normal
-  return pack_matrix(format, kChannels, kDepth, bytes.data(), bytes.size(), pool);
+  return pack_matrix(format, kChannels, kDepth, bytes.data(), bytes.size(), kernels.quantised_act, pool);
 }
 
 // Of one product of `rows` rows: the fastest in a fiftieth of a second.
@@ -57,10 +57,10 @@ int main(int argc, char** argv) {
   for (int i = 0; i <= static_cast<int>(Format::Q6_K); ++i) {
     const auto format = static_cast<Format>(i);
     if (argc > 1 && std::strcmp(argv[1], format_info(format).label) != 0) continue;
-    const PackedMatrix w = random_matrix(format, pool);
     for (const Isa isa : kIsas) {
       if (!isa_available(isa)) continue;
       const KernelTable& kernels = kernel_table(isa);
+      const PackedMatrix w = random_matrix(format, kernels, pool);
       std::printf("%-6s %-9s %11.1f", format_info(format).label, kernels.isa, static_cast<double>(w.num_bytes) / seconds_of(kernels, w, 1) * 1e-9);
       for (const int64_t rows : {8, 32, 128}) {
         const double operations = 2.0 * kChannels * kDepth * static_cast<double>(rows);

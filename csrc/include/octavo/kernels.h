@@ -80,6 +80,7 @@ struct KernelTable {
   const char* isa;
 
   // --- linear.inc -------------------------------------------------------------------------------------------------
+  ActKind quantised_act;  // that quantised weights are multiplied with
   // act[r] = x[r, :k] prepared, act_row_bytes apart.
   void (*prepare_act)(ActKind kind, const float* x, int64_t ldx, int64_t rows, int64_t k, uint8_t* act);
   // out[r, c] = dot(act[r], w[c]) (+ bias[c]) (+ residual[r, c]) for channels of panels [panel_begin, panel_end).

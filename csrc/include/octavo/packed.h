@@ -68,8 +68,9 @@ constexpr QuantLayout quant_layout(Format format) {
 //   so it is in every product of the row.
 enum class ActKind : uint8_t { F32, BF16, Q8 };
 
-constexpr ActKind act_kind(Format format) {
-  return is_quantised(format) ? ActKind::Q8 : format == Format::BF16 ? ActKind::BF16 : ActKind::F32;
+// Quantised weights are multiplied with rows of one kind or the other, by the ISA.
+constexpr ActKind act_kind(Format format, ActKind of_quantised) {
+  return is_quantised(format) ? of_quantised : format == Format::BF16 ? ActKind::BF16 : ActKind::F32;
 }
 
 // 32 values of a row, scale * quants[i] each, |quants[i]| <= 127.
@@ -95,7 +96,7 @@ struct PackedMatrix {
 
 // Returns src (n rows of k values in `format`, src_bytes long) as panels. Throws std::invalid_argument when the sizes do
 // not agree or k is no multiple of the format's block.
-PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src, size_t src_bytes, ThreadPool& pool);
+PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src, size_t src_bytes, ActKind of_quantised, ThreadPool& pool);
 
 // Bytes of one prepared row of k values; a multiple of 64.
 size_t act_row_bytes(ActKind kind, int64_t k);
