@@ -251,7 +251,8 @@ FLAGS: tuple[Flag, ...] = (
         "performance-mode",
         "scheduler.performance_mode",
         "Scheduling",
-        "defaults: throughput doubles the two sizes and cuts no prompt for a pace, interactivity halves tokens and milliseconds of a step",
+        "defaults: throughput doubles the two sizes and cuts no prompt for a pace, interactivity halves tokens and milliseconds of a step "
+        "and takes the instruction set that is fastest for single streams",
         "balanced|throughput|interactivity",
         _one_of("balanced", "throughput", "interactivity"),
     ),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.backends.registry import open_backend
 from octavo.config.schema import EngineConfig
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.pooling_startup import choose_pooling_limits
@@ -26,7 +25,7 @@ from octavo.loaders.store import resolve_model
 from octavo.ops.interface import Backend
 from octavo.planner.memory import CPU_UTILIZATION
 from octavo.specs import EncoderSpec
-from octavo.worker.runner import LoadedModel, load_model
+from octavo.worker.runner import LoadedModel, backend_of, load_model
 
 DEVICE, MODEL = "for this device", "for this device and model"
 Resolved = dict[str, tuple[Any, str]]  # field -> value, what it was decided for
@@ -37,7 +36,7 @@ def resolved_settings(config: EngineConfig) -> Resolved:
     try:
         path = resolve_model(config.model.model)
     except ModelError:
-        return _open_ones(config, of_device(config, open_backend(config.runtime.backend, config.runtime.threads, config.runtime.isa)))
+        return _open_ones(config, of_device(config, backend_of(config)))
     loaded = load_model(config, path)
     return _open_ones(config, of_device(config, loaded.backend) | of_model(config, loaded, free_memory_bytes()))
 

@@ -27,12 +27,18 @@ class LoadedModel:
     weight_bytes: int
 
 
+def backend_of(config: EngineConfig) -> Backend:
+    """Return the configured backend. Raises ConfigError as `open_backend` does."""
+    runtime = config.runtime
+    return open_backend(runtime.backend, runtime.threads, runtime.isa, few_rows=config.scheduler.performance_mode == "interactivity")
+
+
 def load_model(config: EngineConfig, path: Path, *, on_phase: OnPhase | None = None) -> LoadedModel:
     """Return the model of `path` (a GGUF file or a safetensors folder) on the configured backend.
 
     Raises ConfigError for the backend and ModelError for the files."""
     phases = _Phases(on_phase)
-    backend = open_backend(config.runtime.backend, threads=config.runtime.threads, isa=config.runtime.isa)
+    backend = backend_of(config)
     phases.end("open backend")
     checkpoint = open_weights(path)
     phases.end("open model files")

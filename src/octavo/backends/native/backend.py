@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -40,18 +42,24 @@ class NativeForward:
         return [(name, count // repeats, seconds / repeats) for name, count, seconds in times]
 
 
+def best_isa(isas: Sequence[str], few_rows: bool) -> str:
+    """Return the widest of `isas` (ascending), for steps of few rows the widest without tiles."""
+    return [isa for isa in isas if not (few_rows and isa == "amx")][-1]
+
+
 class NativeBackend:
     """See `octavo.ops.interface.Backend`. Raises ConfigError for an ISA that this CPU does not have.
 
-    `threads` None: the CPUs that this process may use. `isa` None: the widest that this CPU has."""
+    `threads` None: the CPUs that this process may use. `isa` None: the widest that this CPU has, but where `few_rows` not one
+    that works in tiles of 16 rows (docs/decisions/linear_panels.md)."""
 
     name = "native"
 
-    def __init__(self, threads: int | None = None, isa: str | None = None) -> None:
+    def __init__(self, threads: int | None = None, isa: str | None = None, *, few_rows: bool = False) -> None:
         isas = _native.available_isas()
         if isa is not None and isa not in isas:
             raise ConfigError(f"isa is {isa!r}; this CPU has {', '.join(isas)}")
-        self._device = _native.Device(threads or _native.usable_cpus(), isa or isas[-1])
+        self._device = _native.Device(threads or _native.usable_cpus(), isa or best_isa(isas, few_rows))
         self._sampler = _native.Sampler(self._device)
         self.ops = NativeOps(self._device)
         self.threads: int = self._device.threads
