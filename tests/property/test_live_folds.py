@@ -38,7 +38,7 @@ PARAMETERS = st.fixed_dictionaries(
         "return_tokens_as_token_ids": st.booleans(),
         "bad_words": st.lists(st.sampled_from(["he", "P"]), max_size=2),
     },
-)
+).filter(lambda parameters: parameters.get("min_tokens", 0) <= parameters["max_tokens"])
 PROMPTS = st.sampled_from(["hello world", "hé", [40, 41, 42], "x" * 40])
 several = settings(max_examples=20, deadline=None, derandomize=True)
 
