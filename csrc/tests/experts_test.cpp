@@ -40,7 +40,7 @@ std::vector<float> run(const Inputs& in, Isa isa, int threads, int64_t start, in
   Device device(threads, isa);
   const auto pack = [&](const std::vector<float>& values, int64_t k) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
-    return pack_matrix(Format::F32, static_cast<int64_t>(values.size()) / k, k, bytes, values.size() * 4, device.pool);
+    return pack_matrix(Format::F32, static_cast<int64_t>(values.size()) / k, k, bytes, values.size() * 4, device.kernels.quantised_act, device.pool);
   };
   const Experts experts = make_experts(pack(in.gate, kHidden), pack(in.up, kHidden), pack(in.down, kInner), kExperts, kPicks, Activation::Relu);
   std::vector<float> out(static_cast<size_t>(rows * kHidden), NAN);

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from octavo.backends.native import _native
+from octavo.backends.native.backend import best_isa
 from octavo.config.schema import EngineConfig, RuntimeConfig
 from octavo.errors import OctavoError
 from octavo.loaders.store import resolve_model
@@ -25,30 +27,39 @@ TEXT = json.loads((GOLDEN / "wiki_perplexity.json").read_text())
 MAX_TOKENS = 1600
 SHORT = [index for index, case in enumerate(CASES) if len(case["prompt_token_ids"]) <= 20]
 
-# The largest lead, in logits, that rounding may turn over. reference: float32 throughout. native: activations in 8-bit
-# groups of 32, K and V in half precision.
-LEAD_BOUND = {"reference": 1e-3, "native": 0.5}
-KV_DTYPE = {"reference": "f32", "native": "f16"}
+# The largest lead, in logits, that rounding may turn over. reference: float32 throughout. Native has K and V in half precision;
+# integers: activations in 8-bit groups of 32; tiles: activations and weights in bf16.
+LEAD_BOUND = {"reference": 1e-3, "integers": 0.5, "tiles": 0.1}
+KV_DTYPE = {"reference": "f32", "integers": "f16", "tiles": "f16"}
+NATIVE = ("integers", "tiles")
 
 pytestmark = pytest.mark.model
 
 
 @pytest.fixture(scope="module")
 def scorers():
-    """Return a maker of scorers by backend and KV dtype, each model loaded once."""
+    """Return a maker of scorers by arithmetic and KV dtype, each model loaded once."""
     try:
         path = resolve_model("smollm2-135m-instruct")
     except OctavoError as error:
         pytest.skip(str(error))
 
-    @cache
-    def load(backend: str) -> LoadedModel:
-        return load_model(EngineConfig(runtime=RuntimeConfig(backend=backend)), path)
+    def runtime(arithmetic: str) -> RuntimeConfig:
+        if arithmetic == "reference":
+            return RuntimeConfig(backend="reference")
+        isas = _native.available_isas()
+        if arithmetic == "tiles" and "amx" not in isas:
+            pytest.skip("this CPU has no tiles")
+        return RuntimeConfig(isa=best_isa(isas, few_rows=arithmetic == "integers"))
 
     @cache
-    def make(backend: str, kv_dtype: str = "") -> Scorer:
-        loaded = load(backend)
-        return Scorer(loaded, loaded.spec.kv_spec(kv_dtype or KV_DTYPE[backend]), MAX_TOKENS)
+    def load(arithmetic: str) -> LoadedModel:
+        return load_model(EngineConfig(runtime=runtime(arithmetic)), path)
+
+    @cache
+    def make(arithmetic: str, kv_dtype: str = "") -> Scorer:
+        loaded = load(arithmetic)
+        return Scorer(loaded, loaded.spec.kv_spec(kv_dtype or KV_DTYPE[arithmetic]), MAX_TOKENS)
 
     return make
 
@@ -61,9 +72,10 @@ def assert_agrees(scorer: Scorer, case: dict, bound: float) -> None:
     assert (leads < bound).all(), f"after a prompt of {len(prompt)}: other tokens at {differs.tolist()}, whose leads are {leads.tolist()}"
 
 
+@pytest.mark.parametrize("arithmetic", NATIVE)
 @pytest.mark.parametrize("index", range(len(CASES)))
-def test_native_chooses_the_tokens_of_transformers(scorers, index):
-    assert_agrees(scorers("native"), CASES[index], LEAD_BOUND["native"])
+def test_native_chooses_the_tokens_of_transformers(scorers, index, arithmetic):
+    assert_agrees(scorers(arithmetic), CASES[index], LEAD_BOUND[arithmetic])
 
 
 @pytest.mark.slow
@@ -73,12 +85,20 @@ def test_reference_chooses_the_tokens_of_transformers(scorers, index):
 
 
 @pytest.mark.parametrize(
-    ("kv_dtype", "mean", "most"), [("f16", 0.004, 0.1), ("int8_per_token_head", 0.0045, 0.1), ("fp8_e4m3", 0.013, 0.4)]
+    ("arithmetic", "kv_dtype", "mean", "most"),
+    [
+        ("integers", "f16", 0.004, 0.1),
+        ("integers", "int8_per_token_head", 0.0045, 0.1),
+        ("integers", "fp8_e4m3", 0.013, 0.4),
+        ("tiles", "f16", 0.0003, 0.005),
+        ("tiles", "int8_per_token_head", 0.001, 0.03),
+        ("tiles", "fp8_e4m3", 0.008, 0.2),
+    ],
 )
-def test_native_distributions_are_near_those_of_transformers(scorers, kv_dtype, mean, most):
+def test_native_distributions_are_near_those_of_transformers(scorers, arithmetic, kv_dtype, mean, most):
     """Kullback-Leibler divergence over transformers' 32 likeliest tokens and the rest as one, in nats a token."""
     expected, ids = LIKELY["logprobs"].astype(np.float64), LIKELY["ids"]
-    logits = scorers("native", kv_dtype).logits(TEXT["token_ids"][: len(ids)]).astype(np.float64)
+    logits = scorers(arithmetic, kv_dtype).logits(TEXT["token_ids"][: len(ids)]).astype(np.float64)
     logprobs = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     actual = np.take_along_axis(logprobs, ids, axis=1)
     divergence = (np.exp(expected) * (expected - actual)).sum(axis=1)
@@ -88,16 +108,17 @@ def test_native_distributions_are_near_those_of_transformers(scorers, kv_dtype, 
     assert divergence.max() < most
 
 
-def test_native_perplexity_of_the_wikipedia_text_is_that_of_transformers(scorers):
+@pytest.mark.parametrize(("arithmetic", "bound"), [("integers", 0.01), ("tiles", 0.001)])
+def test_native_perplexity_of_the_wikipedia_text_is_that_of_transformers(scorers, arithmetic, bound):
     """Rounding to int8 moves it by half a per cent either way: two kernels equally near in distribution differ by that much."""
-    perplexity = scorers("native").perplexity(TEXT["token_ids"], TEXT["window"])
-    assert perplexity == pytest.approx(TEXT["perplexity"], rel=0.01)
+    perplexity = scorers(arithmetic).perplexity(TEXT["token_ids"], TEXT["window"])
+    assert perplexity == pytest.approx(TEXT["perplexity"], rel=bound)
 
 
 @pytest.mark.parametrize(("kv_dtype", "loss"), [("int8_per_token_head", 0.005), ("fp8_e4m3", 0.015)])
 def test_narrow_kv_costs_little_perplexity(scorers, kv_dtype, loss):
-    in_f16 = scorers("native").perplexity(TEXT["token_ids"], TEXT["window"])
-    assert scorers("native", kv_dtype).perplexity(TEXT["token_ids"], TEXT["window"]) == pytest.approx(in_f16, rel=loss)
+    in_f16 = scorers("integers").perplexity(TEXT["token_ids"], TEXT["window"])
+    assert scorers("integers", kv_dtype).perplexity(TEXT["token_ids"], TEXT["window"]) == pytest.approx(in_f16, rel=loss)
 
 
 @pytest.mark.slow
