@@ -112,7 +112,7 @@ def _products(backend: Any, format: Format, memory_bytes: int) -> Iterator[Kerne
     data = memoryview((random.integers(0, 4, size, np.uint8) | 0x38).tobytes())
     raw = RawTensor("weight", (SIDE, SIDE), format, data)
     weights = [backend.load_matrix(raw) for _ in range(max(2, memory_bytes // size))]
-    kind = {Format.BF16: "bf16", Format.F16: "f32"}.get(format, "int8")
+    kind = {"q8": "int8", "bf16": "bf16", "f32": "f32"}[weights[0].matrix.operand]
     for rows in ROWS:
         x = random.standard_normal((rows, SIDE), np.float32)
         yield Kernel(
