@@ -69,7 +69,7 @@ FRONT_END = Rule(
     "limit",
     "While tokens are sent, the process that answers HTTP uses at least 85 % of a core (its `process_cpu_seconds_total`), or leaves the "
     "doctor waiting for `/metrics`, for which it needs no engine, for 30 % of the window (scrapes come one after another).",
-    "More API processes (`--api-server-count`) or fewer, larger stream chunks (`--stream-interval`) where the server has them; else "
+    "More API processes (`--api-server-count`) or fewer, larger stream chunks (`--stream-interval`); else "
     "clients that do not stream, or another replica on other cores.",
     "Larger chunks make answers less smooth; more processes take cores from the engine on a CPU.",
     _front_end,

@@ -199,7 +199,8 @@ LONG_PROMPT_STALLS = Rule(
     "limit",
     "The p99 of the time between tokens is at least 5 times its median and 100 ms, and some steps, but fewer than 40 %, hold a large "
     "piece of a prompt.",
-    "`--long-prefill-token-threshold` (the largest piece of one prompt in a step), or a smaller `--max-num-batched-tokens`.",
+    "A smaller `--mixed-step-ms` (how long a step with prompts and answers may take), `--long-prefill-token-threshold` (the largest "
+    "piece of one prompt in a step), or a smaller `--max-num-batched-tokens`.",
     "Answers flow evenly; the long prompt's own first token comes later.",
     _long_prompt_stalls,
 )
