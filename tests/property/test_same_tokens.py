@@ -138,15 +138,18 @@ def serve(model, backend, regime, requests, known=None):
     return answers, preemptions, hits
 
 
-@pytest.mark.parametrize("name", REGIMES)
-def test_tokens_and_logprobs_are_those_of_the_request_alone(model, backend, name):
-    regime = REGIMES[name]
+def check_answers_are_those_of_each_alone(model, backend, name, regime):
     requests = list(workload(seed=11))
     alone, _, _ = serve(model, backend, ALONE, requests)
     crowd, preemptions, hits = serve(model, backend, regime, requests, known=alone)
     assert crowd == alone
     assert (preemptions > 0) == name.startswith("preempted"), "the regime is not what it says"
     assert (hits > 0) == regime.prefix_caching
+
+
+@pytest.mark.parametrize("name", REGIMES)
+def test_tokens_and_logprobs_are_those_of_the_request_alone(model, backend, name):
+    check_answers_are_those_of_each_alone(model, backend, name, REGIMES[name])
 
 
 HYBRID_REGIMES = {
@@ -159,13 +162,7 @@ HYBRID_REGIMES = {
 
 @pytest.mark.parametrize("name", HYBRID_REGIMES)
 def test_the_same_holds_where_layers_see_different_positions(hybrid, backend, name):
-    regime = HYBRID_REGIMES[name]
-    requests = list(workload(seed=11))
-    alone, _, _ = serve(hybrid, backend, ALONE, requests)
-    crowd, preemptions, hits = serve(hybrid, backend, regime, requests, known=alone)
-    assert crowd == alone
-    assert (preemptions > 0) == name.startswith("preempted"), "the regime is not what it says"
-    assert (hits > 0) == regime.prefix_caching
+    check_answers_are_those_of_each_alone(hybrid, backend, name, HYBRID_REGIMES[name])
 
 
 LATENT_REGIMES = ("batched", "chunked", "prefix hits", "preempted with prefix hits in small chunks", "eager")
@@ -177,13 +174,7 @@ LATENT_REGIMES = ("batched", "chunked", "prefix hits", "preempted with prefix hi
     indirect=["backend"],
 )
 def test_the_same_holds_for_latent_attention_and_experts(latent, backend, name):
-    regime = REGIMES[name]
-    requests = list(workload(seed=11))
-    alone, _, _ = serve(latent, backend, ALONE, requests)
-    crowd, preemptions, hits = serve(latent, backend, regime, requests, known=alone)
-    assert crowd == alone
-    assert (preemptions > 0) == name.startswith("preempted"), "the regime is not what it says"
-    assert (hits > 0) == regime.prefix_caching
+    check_answers_are_those_of_each_alone(latent, backend, name, REGIMES[name])
 
 
 def test_latents_on_disk_serve_the_next_engine(latent, tmp_path):

@@ -98,7 +98,8 @@ struct PackedMatrix {
 // not agree or k is no multiple of the format's block.
 PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src, size_t src_bytes, ActKind of_quantised, ThreadPool& pool);
 
-// Bytes of one prepared row of k values; a multiple of 64.
+// Bytes of one prepared row of k values; a multiple of 64. BF16: an odd number of lines, so that the 16 rows of a tile do not share sets
+// of the first-level cache.
 size_t act_row_bytes(ActKind kind, int64_t k);
 
 }  // namespace octavo
