@@ -1,63 +1,70 @@
-"""What the native kernels reach of this machine's peaks: both measured in the same run, since a shared machine's peaks move.
+"""The native kernels against this machine's peaks, and what they should reach of them.
 
 A kernel is limited by one of two things: reading its operands from memory, or multiplying them. Its share is of the one that it
 comes closer to. Bytes count what must be read once (weights as the file stores them, K and V as the pool does); operations count
-a product and its sum as two. Weights and K/V are larger than the caches together, or come round only after that much else.
+a product and its sum as two. Weights and K/V come round only after `memory_bytes` of others: outside the caches when that is well
+beyond the last one's size.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from octavo.backends.registry import open_backend
+from octavo.bench.peaks import KINDS, Peaks
 from octavo.ops.interface import Batch, Ops, SamplingBatch, Weight
 from octavo.params import SamplingParams
 from octavo.sampling.plan import SamplingRow, build_sampling_batch
 from octavo.specs import Format, KVSpec, RawTensor
+from octavo.units import MiB
 
 SIDE = 2048  # of the square matrices
 FORMATS = (Format.Q4_0, Format.Q4_1, Format.Q4_K, Format.Q5_K, Format.Q6_K, Format.Q8_0, Format.BF16, Format.F16)
+FOUR_BITS = (Format.Q4_0, Format.Q4_1, Format.Q4_K)
 ROWS = (1, 8, 32, 128)
+KV_TYPES = ("f16", "bf16")
 KV_HEADS, GROUP, HEAD_DIM, BLOCK = 8, 2, 64, 16  # GROUP: query heads a KV head
 VOCAB = 49_152
-_KINDS = ("f32", "bf16", "int8")
+READ_AT_ONCE = 64 * MiB  # bytes of K/V a call, at most: short calls find a quiet moment
 
 FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Peaks:
-    """Of `threads` threads together: bytes a second from memory, operations a second by kind of number (0: no instruction)."""
+class Work:
+    """What one call of a kernel does. `goals`: shares of peaks that it should reach, by the peak's name."""
 
-    threads: int
-    read: float
-    f32: float
-    bf16: float
-    int8: float
-
-    def operations(self, kind: str) -> float:
-        """Return the better way to multiply numbers of this kind: bf16 may be widened to f32."""
-        return max(self.bf16, self.f32) if kind == "bf16" else float(getattr(self, kind))
+    op: str
+    shape: str
+    bytes: float
+    operations: float
+    kind: str = "f32"
+    goals: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Kernel:
     """Something to time. `run(i)` is its i-th call: it uses other memory than the one before where that matters."""
 
-    op: str
-    shape: str
+    work: Work
     run: Callable[[int], Any]
-    bytes: float
-    operations: float
-    kind: str = "f32"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a kernel reached of one peak, and what it should; rates in bytes or operations a second."""
+
+    peak: str  # memory | f32 | bf16 | int8
+    reached: float
+    possible: float
+    share: float
+    wanted: float
 
 
 @dataclass(frozen=True)
@@ -69,16 +76,11 @@ class Timing:
     operations_per_second: float
     share: float  # of the peak that it comes closer to
     limit: str  # memory | f32 | bf16 | int8
+    goals: tuple[Goal, ...] = ()
 
 
-def measure_peaks(isa: str | None, threads: int | None, read_bytes: int) -> Peaks:
-    """Return the peaks of so many threads (None: all that this process may use)."""
-    backend: Any = open_backend("native", threads=threads, isa=isa)
-    return Peaks(backend.threads, backend.peak_read(read_bytes), *(backend.peak_operations(kind) for kind in _KINDS))
-
-
-def measure(kernel: Kernel, peaks: Peaks, seconds: float) -> Timing:
-    """Time calls for about `seconds`, at least five after a first that does not count."""
+def fastest_call(kernel: Kernel, seconds: float) -> float:
+    """Return the seconds of the fastest of calls for about `seconds`, at least five after a first that does not count."""
     kernel.run(0)
     until = time.perf_counter() + seconds
     fastest, calls = float("inf"), 0
@@ -87,10 +89,16 @@ def measure(kernel: Kernel, peaks: Peaks, seconds: float) -> Timing:
         began = time.perf_counter()
         kernel.run(calls)
         fastest = min(fastest, time.perf_counter() - began)
-    rates = {"memory": kernel.bytes / fastest, kernel.kind: kernel.operations / fastest}
-    shares = {"memory": rates["memory"] / peaks.read, kernel.kind: rates[kernel.kind] / peaks.operations(kernel.kind)}
+    return fastest
+
+
+def judge(work: Work, seconds: float, peaks: Peaks) -> Timing:
+    """Return what `work` done in `seconds` is beside the peaks."""
+    rates = dict.fromkeys(KINDS, work.operations / seconds) | {"memory": work.bytes / seconds}
+    shares = {name: rates[name] / peaks.of(name) for name in ("memory", work.kind)}
     limit = max(shares, key=lambda name: shares[name])
-    return Timing(kernel.op, kernel.shape, fastest, rates["memory"], rates[kernel.kind], shares[limit], limit)
+    goals = tuple(Goal(name, rates[name], peaks.of(name), rates[name] / peaks.of(name), wanted) for name, wanted in work.goals.items())
+    return Timing(work.op, work.shape, seconds, rates["memory"], rates[work.kind], shares[limit], limit, goals)
 
 
 def kernels(isa: str | None, threads: int | None, memory_bytes: int, only: str = "") -> Iterator[Kernel]:
@@ -99,10 +107,11 @@ def kernels(isa: str | None, threads: int | None, memory_bytes: int, only: str =
     for format in FORMATS:
         if only in "linear " + format.label:
             yield from _products(backend, format, memory_bytes)
-    for context in (1024, 4096) if only in "attention" else ():
-        yield _attention(backend, f"decode at {context:,}", memory_bytes, context, 1)
-        yield _attention(backend, f"512 rows at {context:,}", 0, context, 512)
-    yield from (kernel for kernel in _row_kernels(backend) if only in kernel.op)
+    for dtype in KV_TYPES:
+        for context in (1024, 4096) if only in "attention " + dtype else ():
+            yield _attention(backend, dtype, memory_bytes, context, 1)
+            yield _attention(backend, dtype, 0, context, 512)
+    yield from (kernel for kernel in _row_kernels(backend) if only in kernel.work.op)
 
 
 def _products(backend: Any, format: Format, memory_bytes: int) -> Iterator[Kernel]:
@@ -115,36 +124,44 @@ def _products(backend: Any, format: Format, memory_bytes: int) -> Iterator[Kerne
     kind = {"q8": "int8", "bf16": "bf16", "f32": "f32"}[weights[0].matrix.operand]
     for rows in ROWS:
         x = random.standard_normal((rows, SIDE), np.float32)
-        yield Kernel(
-            "linear " + format.label,
-            f"{rows} x {SIDE} x {SIDE}",
-            _multiply(backend, x, weights),
-            float(size),
-            2.0 * rows * SIDE * SIDE,
-            kind,
-        )
+        goals = _goals_of_product(format, rows, kind)
+        work = Work("linear " + format.label, f"{rows} x {SIDE} x {SIDE}", float(size), 2.0 * rows * SIDE * SIDE, kind, goals)
+        yield Kernel(work, _multiply(backend, x, weights))
 
 
-def _attention(backend: Any, shape: str, memory_bytes: int, context: int, query: int) -> Kernel:
+def _goals_of_product(format: Format, rows: int, kind: str) -> dict[str, float]:
+    if rows == 1 and format in FOUR_BITS:
+        return {"memory": 0.85}
+    if rows == 128 and format in FOUR_BITS:
+        return {"int8": 0.6} | ({"bf16": 0.6} if kind == "bf16" else {})
+    if rows == 128 and format is Format.BF16:
+        return {"bf16": 0.75}
+    return {}
+
+
+def _attention(backend: Any, dtype: str, memory_bytes: int, context: int, query: int) -> Kernel:
+    """Return attention of rows of `query` tokens: as many a call as READ_AT_ONCE holds, of as many as `memory_bytes` holds."""
     kv_bytes = context * KV_HEADS * HEAD_DIM * 2 * 2  # K and V, two bytes a value
-    rows = max(1, memory_bytes // kv_bytes // 4)
     blocks = context // BLOCK
-    kv = backend.make_kv_cache(KVSpec(1, KV_HEADS, HEAD_DIM, "f16", BLOCK), 1 + rows * blocks)
-    batch = _batch(rows, blocks, context, query)
+    rows = max(1, min(READ_AT_ONCE, memory_bytes) // kv_bytes)
+    calls = max(1, memory_bytes // (rows * kv_bytes))
+    kv = backend.make_kv_cache(KVSpec(1, KV_HEADS, HEAD_DIM, dtype, BLOCK), 1 + calls * rows * blocks)
+    batches = [_batch(rows, blocks, context, query, 1 + call * rows * blocks) for call in range(calls)]
     ops: Ops = backend.ops
-    for row in range(rows):
-        filled = _batch(1, blocks, context, context, 1 + row * blocks)
-        values = np.random.default_rng(row).standard_normal((context, KV_HEADS * HEAD_DIM), np.float32)
-        ops.store_kv(values, values, kv, 0, filled)
-    q = np.random.default_rng(0).standard_normal((rows * query, KV_HEADS * GROUP * HEAD_DIM), np.float32)
+    values = np.random.default_rng(0).standard_normal((context, KV_HEADS * HEAD_DIM), np.float32)
+    for row in range(calls * rows):
+        ops.store_kv(values, values, kv, 0, _batch(1, blocks, context, context, 1 + row * blocks))
+    q = np.random.default_rng(1).standard_normal((rows * query, KV_HEADS * GROUP * HEAD_DIM), np.float32)
     seen = rows * sum(range(context - query + 1, context + 1))  # positions, over all queries
-    return Kernel(
-        "attention",
+    shape = f"decode at {context:,}" if query == 1 else f"{query} rows at {context:,}"
+    work = Work(
+        "attention " + dtype,
         f"{rows} x {shape}" if rows > 1 else shape,
-        lambda i: ops.attention(q, kv, 0, batch, HEAD_DIM**-0.5),
         float(rows * kv_bytes),
         4.0 * seen * KV_HEADS * GROUP * HEAD_DIM,
+        goals={"memory": 0.8} if query == 1 and context == 4096 else {},
     )
+    return Kernel(work, lambda i: ops.attention(q, kv, 0, batches[i % calls], HEAD_DIM**-0.5))
 
 
 def _batch(rows: int, blocks: int, context: int, query: int, first_block: int = 1) -> Batch:
@@ -165,8 +182,8 @@ def _batch(rows: int, blocks: int, context: int, query: int, first_block: int = 
 def _row_kernels(backend: Any) -> Iterator[Kernel]:
     x = np.random.default_rng(0).standard_normal((128, SIDE), np.float32)
     weight = np.ones(SIDE, np.float32)
-    yield Kernel("rms_norm", f"128 x {SIDE}", lambda i: backend.ops.rms_norm(x, weight, 1e-5), 2.0 * x.nbytes, 4.0 * x.size)
-    yield Kernel("gated silu", f"128 x {SIDE}", lambda i: backend.ops.gated(x, x, "silu"), 3.0 * x.nbytes, 20.0 * x.size)
+    yield Kernel(Work("rms_norm", f"128 x {SIDE}", 2.0 * x.nbytes, 4.0 * x.size), lambda i: backend.ops.rms_norm(x, weight, 1e-5))
+    yield Kernel(Work("gated silu", f"128 x {SIDE}", 3.0 * x.nbytes, 20.0 * x.size), lambda i: backend.ops.gated(x, x, "silu"))
     logits = np.random.default_rng(0).standard_normal((8, VOCAB), np.float32)
     for name, params in (
         ("greedy", SamplingParams(temperature=0.0, seed=0)),
@@ -174,7 +191,8 @@ def _row_kernels(backend: Any) -> Iterator[Kernel]:
         ("temperature", SamplingParams(temperature=1.0, seed=0)),
     ):
         how = build_sampling_batch([SamplingRow(params, (), np.ones(1, np.int32), 1, VOCAB) for _ in range(8)])
-        yield Kernel("sample", f"8 x {VOCAB:,}, {name}", _sample(backend, logits, how), float(logits.nbytes), float(logits.size))
+        work = Work("sample", f"8 x {VOCAB:,}, {name}", float(logits.nbytes), float(logits.size))
+        yield Kernel(work, _sample(backend, logits, how))
 
 
 def _multiply(backend: Any, x: FloatArray, weights: Sequence[Weight]) -> Callable[[int], Any]:
@@ -183,30 +201,3 @@ def _multiply(backend: Any, x: FloatArray, weights: Sequence[Weight]) -> Callabl
 
 def _sample(backend: Any, logits: FloatArray, how: SamplingBatch) -> Callable[[int], Any]:
     return lambda i: backend.sample(logits, how)
-
-
-class Neighbours:
-    """How much of this machine others use while we measure: CPU time of all that is not ours, from when this is made."""
-
-    def __init__(self) -> None:
-        self._began = self._now()
-
-    def note(self) -> str | None:
-        """Return a warning when others took more than 5 % of the CPUs since, else None."""
-        busy, stolen, total, own = (now - then for now, then in zip(self._now(), self._began, strict=True))
-        others = max(0.0, busy - own) / max(total, 1e-9)
-        if others + stolen / max(total, 1e-9) <= 0.05:
-            return None
-        return (
-            f"this machine was busy: others used {others:.0%} of its CPUs, the host took {stolen / max(total, 1e-9):.0%}, "
-            f"load average {os.getloadavg()[0]:.1f}; times are too long and peaks too low, each at its own moment"
-        )
-
-    @staticmethod
-    def _now() -> tuple[float, float, float, float]:
-        """Return CPU seconds of all CPUs: busy, stolen by the host, all together, and this process' own."""
-        ticks: npt.NDArray[np.float64] = np.array(Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9], np.float64)
-        user, nice, system, idle, wait, irq, soft, stolen = ticks / os.sysconf("SC_CLK_TCK")
-        times = os.times()
-        busy = user + nice + system + irq + soft
-        return busy, stolen, busy + idle + wait + stolen, times.user + times.system

@@ -1,4 +1,5 @@
-"""`octavo bench kernels`: time, GB/s, GOP/s and share of the machine's peak of each native kernel, as a table and as JSON."""
+"""`octavo bench kernels`: time, GB/s, GOP/s and share of the machine's peak of each native kernel, and the goals that some have,
+as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +7,14 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from octavo.bench.kernels import Neighbours, Peaks, Timing, kernels, measure, measure_peaks
+from octavo.bench.kernels import Timing, fastest_call, judge, kernels
+from octavo.bench.peaks import Neighbours, Peaks, last_cache_bytes, measure_peaks
 from octavo.config.flags import FlagParser, flag_type
 from octavo.config.schema import ISAS
 from octavo.errors import ConfigError
-from octavo.units import parse_int
+from octavo.units import MiB, parse_int
+
+BEYOND_CACHE = 4  # times the last cache: then hardly a line of an operand is still in it when its turn comes again
 
 
 def bench_kernels_main(argv: Sequence[str]) -> int:
@@ -23,32 +27,46 @@ def bench_kernels_main(argv: Sequence[str]) -> int:
     parser.add_argument("--threads", type=flag_type(_positive), metavar="N", help="CPU threads [all]")
     parser.add_argument("--isa", choices=ISAS, help="instruction set [the best]")
     parser.add_argument("--seconds", type=float, default=0.2, metavar="S", help="of each kernel [0.2]")
-    parser.add_argument("--memory-mb", type=flag_type(_positive), default=256, metavar="N", help="of weights and of K/V [256]")
+    parser.add_argument("--memory-mb", type=flag_type(_positive), metavar="N", help="of weights and of K/V [four times the last cache]")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     args = parser.parse(argv)
 
     from rich.console import Console
     from rich.progress import Progress
 
-    memory_bytes = args.memory_mb << 20
+    cache_bytes = last_cache_bytes()
+    memory_bytes = args.memory_mb * MiB if args.memory_mb else max(256 * MiB, BEYOND_CACHE * cache_bytes)
     neighbours = Neighbours()
-    peaks = [measure_peaks(args.isa, threads, memory_bytes) for threads in (1, args.threads)]
-    timings = []
+    threads = (1, args.threads)
+    before = [measure_peaks(args.isa, count, memory_bytes) for count in threads]
+    done = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("kernels", total=None)
         for kernel in kernels(args.isa, args.threads, memory_bytes, args.only):
-            progress.update(task, description=f"{kernel.op} {kernel.shape}")
-            timings.append(measure(kernel, peaks[1], args.seconds))
-    note = neighbours.note()
+            progress.update(task, description=f"{kernel.work.op} {kernel.work.shape}")
+            done.append((kernel.work, fastest_call(kernel, args.seconds)))
+    after = [measure_peaks(args.isa, count, memory_bytes) for count in threads]
+    peaks = [peak.higher(later) for peak, later in zip(before, after, strict=True)]
+    timings = [judge(work, seconds, peaks[1]) for work, seconds in done]
+    notes = [note for note in (neighbours.note(), _note_of_caches(memory_bytes, cache_bytes)) if note]
     if args.json:
         values = {"peaks": [dataclasses.asdict(peak) for peak in peaks], "kernels": [dataclasses.asdict(timing) for timing in timings]}
-        print(json.dumps({**values, "note": note}, indent=2))
+        print(json.dumps({**values, "memory_bytes": memory_bytes, "last_cache_bytes": cache_bytes, "notes": notes}, indent=2))
         return 0
-    _print(peaks, timings, note)
+    _print(peaks, timings, notes)
     return 0
 
 
-def _print(peaks: Sequence[Peaks], timings: Sequence[Timing], note: str | None) -> None:
+def _note_of_caches(memory_bytes: int, cache_bytes: int) -> str | None:
+    if memory_bytes >= BEYOND_CACHE * cache_bytes:
+        return None
+    return (
+        f"operands of {memory_bytes // MiB:,} MiB come round within reach of the last cache of {cache_bytes // MiB:,} MiB: "
+        "rates of memory, the peak's too, are partly the cache's"
+    )
+
+
+def _print(peaks: Sequence[Peaks], timings: Sequence[Timing], notes: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -63,7 +81,17 @@ def _print(peaks: Sequence[Peaks], timings: Sequence[Timing], note: str | None) 
         rates = (f"{timing.seconds * 1e6:,.0f}", f"{timing.bytes_per_second * 1e-9:.1f}", f"{timing.operations_per_second * 1e-9:,.0f}")
         table.add_row(timing.op, timing.shape, *rates, f"{timing.share:.0%}", timing.limit)
     console.print(table)
-    if note:
+    table = Table("kernel", "shape", "of", "reached", "peak", "share", "goal", title="goals")
+    for timing in timings:
+        for goal in timing.goals:
+            unit = "GB/s" if goal.peak == "memory" else "GOP/s"
+            reached = (f"{goal.reached * 1e-9:,.1f} {unit}", f"{goal.possible * 1e-9:,.1f} {unit}", f"{goal.share:.0%}")
+            table.add_row(
+                timing.op, timing.shape, goal.peak, *reached, f"{goal.wanted:.0%} {'met' if goal.share >= goal.wanted else 'not met'}"
+            )
+    if table.row_count:
+        console.print(table)
+    for note in notes:
         console.print(f"[yellow]{note}[/yellow]")
 
 
