@@ -63,7 +63,7 @@ def test_frequency_factors_give_the_same_as_the_kind_that_they_spell_out():
 def test_tied_embeddings_are_held_once():
     tied, untied = (bind(spec, tiny.tensors(spec), ReferenceBackend()) for spec in (tiny.spec(tie_embeddings=True), tiny.spec()))
     assert untied.weight_bytes - tied.weight_bytes == tiny.VOCAB_SIZE * 32 * 4
-    assert tied.weights.lm_head is tied.weights.embed
+    assert tied.lm_head is tied.embed
 
 
 def test_an_unknown_family_is_refused_with_the_known_ones():

@@ -1,60 +1,77 @@
-"""The decoder of the Llama family: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen3.
+"""The decoder that all families of language models share: pre-norm with RMSNorm.
 
     x = embed(tokens)
     for each layer:  x = x + attention(norm(x));  x = x + mlp(norm(x))
     logits = lm_head(norm(x))
 
-Pre-norm with RMSNorm, rotary positions, grouped-query attention, gated MLP. What differs between the families are numbers
-and optional tensors: biases, a norm on each head of q and k, which positions each layer sees.
-
-Sources: Llama (Touvron 2023) section 2; GQA (Ainslie 2023); Mistral 7B (Jiang 2023) section 2; Qwen2 (Yang 2024) section
-2.2; Qwen3 (Yang 2025) section 2.
+What attention and MLP are, each layer brings along: values that hold their own weights (llama.py, deepseek.py). Nothing here knows
+which they are, and they know nothing of norms and residuals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from octavo.models.weights import DecoderWeights, LayerWeights
-from octavo.ops.interface import Batch, KVCache, Ops, Tensor
+from octavo.models.weights import BoundTensors
+from octavo.ops.interface import Batch, KVCache, Ops, Tensor, Weight
 from octavo.specs import ModelSpec
+
+
+class Attention(Protocol):
+    def forward(self, ops: Ops, x: Tensor, batch: Batch, kv: KVCache) -> Tensor:
+        """Return [T, D] of the normed x [T, D]; the step's keys and values are in `kv` afterwards."""
+        ...
+
+
+class MLP(Protocol):
+    def forward(self, ops: Ops, x: Tensor) -> Tensor:
+        """Return [T, D] of the normed x [T, D]."""
+        ...
+
+
+@dataclass(frozen=True)
+class DecoderLayer:
+    attn_norm: Tensor
+    attention: Attention
+    mlp_norm: Tensor
+    mlp: MLP
 
 
 @dataclass(frozen=True)
 class Decoder:
-    spec: ModelSpec
-    weights: DecoderWeights[LayerWeights]
+    """`lm_head` is `embed` itself where embeddings are tied."""
 
-    @property
-    def weight_bytes(self) -> int:
-        return self.weights.num_bytes
+    norm_eps: float
+    embed: Weight
+    layers: tuple[DecoderLayer, ...]
+    norm: Tensor
+    lm_head: Weight
+    weight_bytes: int
 
     def forward(self, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
-        """Return the logits [S, V] of the step's sampled rows; the step's K and V are in `kv` afterwards."""
-        eps = self.spec.norm_eps
-        x = ops.embed(batch.token_ids, self.weights.embed)
-        for index, layer in enumerate(self.weights.layers):
-            x = ops.add(x, self._attention(ops, layer, index, ops.rms_norm(x, layer.attn_norm, eps), batch, kv))
-            x = ops.add(x, self._mlp(ops, layer, ops.rms_norm(x, layer.mlp_norm, eps)))
+        """Return the logits [S, V] of the step's sampled rows; what the step adds to the KV memory is in `kv` afterwards."""
+        x = ops.embed(batch.token_ids, self.embed)
+        for layer in self.layers:
+            x = ops.add(x, layer.attention.forward(ops, ops.rms_norm(x, layer.attn_norm, self.norm_eps), batch, kv))
+            x = ops.add(x, layer.mlp.forward(ops, ops.rms_norm(x, layer.mlp_norm, self.norm_eps)))
         sampled = ops.take_rows(x, batch.sample_rows)
-        return ops.linear(ops.rms_norm(sampled, self.weights.norm, eps), self.weights.lm_head)
+        return ops.linear(ops.rms_norm(sampled, self.norm, self.norm_eps), self.lm_head)
 
-    def _attention(self, ops: Ops, layer: LayerWeights, index: int, x: Tensor, batch: Batch, kv: KVCache) -> Tensor:
-        spec = self.spec
-        q = ops.linear(x, layer.q, layer.q_bias)
-        k = ops.linear(x, layer.k, layer.k_bias)
-        v = ops.linear(x, layer.v, layer.v_bias)
-        if layer.q_norm is not None:
-            q = ops.rms_norm(q, layer.q_norm, spec.norm_eps)
-        if layer.k_norm is not None:
-            k = ops.rms_norm(k, layer.k_norm, spec.norm_eps)
-        q = ops.rope(q, batch.positions, spec.rope, spec.head_dim)
-        k = ops.rope(k, batch.positions, spec.rope, spec.head_dim)
-        ops.store_kv(k, v, kv, index, batch)
-        mixed = ops.attention(q, kv, index, batch, spec.head_dim**-0.5, spec.span(index))
-        return ops.linear(mixed, layer.o, layer.o_bias)
 
-    def _mlp(self, ops: Ops, layer: LayerWeights, x: Tensor) -> Tensor:
-        gate = ops.linear(x, layer.gate, layer.gate_bias)
-        up = ops.linear(x, layer.up, layer.up_bias)
-        return ops.linear(ops.gated(gate, up, self.spec.activation), layer.down, layer.down_bias)
+def assemble(spec: ModelSpec, bound: BoundTensors, attention: Callable[[int], Attention], mlp: Callable[[int], MLP]) -> Decoder:
+    """Return the decoder of these tensors; `attention` and `mlp` make those of a layer, by its number."""
+
+    def layer(number: int) -> DecoderLayer:
+        prefix = f"layers.{number}."
+        return DecoderLayer(bound.tensors[f"{prefix}attn_norm"], attention(number), bound.tensors[f"{prefix}mlp_norm"], mlp(number))
+
+    return Decoder(
+        norm_eps=spec.norm_eps,
+        embed=bound.tensors["embed"],
+        layers=tuple(layer(number) for number in range(spec.num_layers)),
+        norm=bound.tensors["norm"],
+        lm_head=bound.tensors["embed" if spec.tie_embeddings else "lm_head"],
+        weight_bytes=bound.num_bytes,
+    )

@@ -1,12 +1,8 @@
-"""The decoder of the DeepSeek family: V2 and V3.
+"""The DeepSeek family: V2 and V3.
 
-    x = embed(tokens)
-    for each layer:  x = x + attention(norm(x));  x = x + mlp(norm(x))
-    logits = lm_head(norm(x))
-
-Pre-norm with RMSNorm as in Llama. The MLP is gated; in the layers from first_k_dense_replace on it is a mixture of experts, of which
-a router picks a few for each token, beside a shared one. Attention is latent (MLA): of a token only a latent c and one rotary key are
-kept, and K and V of every head are products of c that are never made:
+The MLP is gated; in the layers from first_k_dense_replace on it is a mixture of experts, of which a router picks a few for each
+token, beside a shared one. Attention is latent (MLA): of a token only a latent c and one rotary key are kept, and K and V of every
+head are products of c that are never made:
 
     score      q . (W_k c) + q_rotary . k_rotary  =  (W_k' q) . c + q_rotary . k_rotary        W_k' q is made once a query
     result     sum of weights times (W_v c)       =  W_v (sum of weights times c)
@@ -21,24 +17,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from octavo.errors import ModelError
-from octavo.models.weights import DecoderWeights, bind_weights, fill
+from octavo.models.decoder import Decoder, assemble
+from octavo.models.llama import GatedMLP
+from octavo.models.weights import bind_tensors
 from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
 from octavo.specs import ExpertsSpec, Format, LatentSpec, ModelSpec, RawTensor
 
 
 @dataclass(frozen=True)
-class AttentionWeights:
-    """Latent attention: matrices [out_features, in_features] and vectors, None where this model has none.
+class LatentAttention:
+    """Matrices [out_features, in_features] and vectors, None where this model has none.
 
     `k_up` and `v_up` are the halves of kv_b_proj by head: k_up [H * kv_lora_rank, qk_nope_head_dim], each head's part turned,
     v_up [H * v_head_dim, kv_lora_rank].
     """
 
+    spec: ModelSpec
+    numbers: LatentSpec
+    layer: int
     q_a: Weight | None
     q_a_bias: Tensor | None
     q_a_norm: Tensor | None
@@ -54,91 +54,54 @@ class AttentionWeights:
     o: Weight
     o_bias: Tensor | None
 
+    def forward(self, ops: Ops, x: Tensor, batch: Batch, kv: KVCache) -> Tensor:
+        spec, heads, rotary_dim = self.spec, self.spec.num_heads, self.numbers.qk_rope_head_dim
+        query = x
+        if self.q_a is not None:
+            query = ops.rms_norm(ops.linear(x, self.q_a, self.q_a_bias), self.q_a_norm, spec.norm_eps)
+        q = ops.head_linear(ops.linear(query, self.q_nope), self.k_up, heads)
+        q_rotary = ops.rope(ops.linear(query, self.q_rotary), batch.positions, spec.rope, rotary_dim)
+        latent = ops.rms_norm(ops.linear(x, self.latent, self.latent_bias), self.latent_norm, spec.norm_eps)
+        k_rotary = ops.rope(ops.linear(x, self.k_rotary, self.k_rotary_bias), batch.positions, spec.rope, rotary_dim)
+        ops.store_latent(latent, k_rotary, kv, self.layer, batch)
+        mixed = ops.latent_attention(q, q_rotary, kv, self.layer, batch, spec.head_dim**-0.5 * self.numbers.score_factor)
+        return ops.linear(ops.head_linear(mixed, self.v_up, heads), self.o, self.o_bias)
+
 
 @dataclass(frozen=True)
-class MLPWeights:
-    gate: Weight
-    up: Weight
-    down: Weight
+class MixtureOfExperts:
+    """The router [E, D], and the matrices of the E experts one after another; `shared` is the MLP that every token passes."""
 
-
-@dataclass(frozen=True)
-class MixtureWeights:
-    """The router [E, D], and the E experts one after another; `shared` is the MLP that every token passes."""
-
-    spec: ExpertsSpec
+    numbers: ExpertsSpec
+    activation: str
     router: Weight
     router_bias: Tensor | None
-    experts: MLPWeights
-    shared: MLPWeights | None
+    experts_gate: Weight
+    experts_up: Weight
+    experts_down: Weight
+    shared: GatedMLP | None
+
+    def forward(self, ops: Ops, x: Tensor) -> Tensor:
+        weights = ops.route(ops.linear(x, self.router), self.router_bias, self.numbers)
+        mixed = ops.experts(x, weights, self.experts_gate, self.experts_up, self.experts_down, self.numbers, self.activation)
+        return mixed if self.shared is None else ops.add(mixed, self.shared.forward(ops, x))
 
 
-@dataclass(frozen=True)
-class DeepSeekLayer:
-    attn_norm: Tensor
-    attention: AttentionWeights
-    mlp_norm: Tensor
-    mlp: MLPWeights | MixtureWeights
-
-
-@dataclass(frozen=True)
-class DeepSeekDecoder:
-    spec: ModelSpec
-    latent: LatentSpec
-    weights: DecoderWeights[DeepSeekLayer]
-
-    @property
-    def weight_bytes(self) -> int:
-        return self.weights.num_bytes
-
-    def forward(self, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
-        """Return the logits [S, V] of the step's sampled rows; the step's latents are in `kv` afterwards."""
-        eps = self.spec.norm_eps
-        x = ops.embed(batch.token_ids, self.weights.embed)
-        for index, layer in enumerate(self.weights.layers):
-            x = ops.add(x, self._attention(ops, layer.attention, index, ops.rms_norm(x, layer.attn_norm, eps), batch, kv))
-            x = ops.add(x, self._mlp(ops, layer.mlp, ops.rms_norm(x, layer.mlp_norm, eps)))
-        sampled = ops.take_rows(x, batch.sample_rows)
-        return ops.linear(ops.rms_norm(sampled, self.weights.norm, eps), self.weights.lm_head)
-
-    def _attention(self, ops: Ops, layer: AttentionWeights, index: int, x: Tensor, batch: Batch, kv: KVCache) -> Tensor:
-        spec, heads, rotary_dim = self.spec, self.spec.num_heads, self.latent.qk_rope_head_dim
-        query = x
-        if layer.q_a is not None:
-            query = ops.rms_norm(ops.linear(x, layer.q_a, layer.q_a_bias), layer.q_a_norm, spec.norm_eps)
-        q = ops.head_linear(ops.linear(query, layer.q_nope), layer.k_up, heads)
-        q_rotary = ops.rope(ops.linear(query, layer.q_rotary), batch.positions, spec.rope, rotary_dim)
-        latent = ops.rms_norm(ops.linear(x, layer.latent, layer.latent_bias), layer.latent_norm, spec.norm_eps)
-        k_rotary = ops.rope(ops.linear(x, layer.k_rotary, layer.k_rotary_bias), batch.positions, spec.rope, rotary_dim)
-        ops.store_latent(latent, k_rotary, kv, index, batch)
-        mixed = ops.latent_attention(q, q_rotary, kv, index, batch, spec.head_dim**-0.5 * self.latent.score_factor)
-        return ops.linear(ops.head_linear(mixed, layer.v_up, heads), layer.o, layer.o_bias)
-
-    def _mlp(self, ops: Ops, mlp: MLPWeights | MixtureWeights, x: Tensor) -> Tensor:
-        activation = self.spec.activation
-        if isinstance(mlp, MLPWeights):
-            return ops.linear(ops.gated(ops.linear(x, mlp.gate), ops.linear(x, mlp.up), activation), mlp.down)
-        weights = ops.route(ops.linear(x, mlp.router), mlp.router_bias, mlp.spec)
-        mixed = ops.experts(x, weights, mlp.experts.gate, mlp.experts.up, mlp.experts.down, mlp.spec, activation)
-        return mixed if mlp.shared is None else ops.add(mixed, self._mlp(ops, mlp.shared, x))
-
-
-def bind_deepseek(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> DeepSeekDecoder:
+def bind_deepseek(spec: ModelSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Decoder:
     """Return the decoder with its weights loaded by `backend`. Raises ModelError."""
-    if spec.latent is None:
+    latent, experts = spec.latent, spec.experts
+    if latent is None:
         raise ModelError(f"model family {spec.family}: its settings name no kv_lora_rank")
-    weights = bind_weights(lambda parts: _layer(spec.experts, parts), spec, _parts(spec, spec.latent, tensors), backend)
-    return DeepSeekDecoder(spec, spec.latent, weights)
+    bound = bind_tensors(_parts(spec, latent, tensors), backend)
 
+    def mlp(layer: int) -> GatedMLP | MixtureOfExperts:
+        prefix = f"layers.{layer}."
+        if experts is None or not spec.has_experts(layer):
+            return bound.fill(GatedMLP, prefix, activation=spec.activation)
+        shared = bound.fill(GatedMLP, f"{prefix}shared_", activation=spec.activation) if experts.shared_size else None
+        return bound.fill(MixtureOfExperts, prefix, numbers=experts, activation=spec.activation, shared=shared)
 
-def _layer(experts: ExpertsSpec | None, parts: Mapping[str, Any]) -> DeepSeekLayer:
-    mlp: MLPWeights | MixtureWeights
-    if experts is not None and "router" in parts:
-        shared = fill(MLPWeights, parts, "shared_") if "shared_gate" in parts else None
-        mlp = MixtureWeights(experts, parts["router"], parts.get("router_bias"), fill(MLPWeights, parts, "experts_"), shared)
-    else:
-        mlp = fill(MLPWeights, parts)
-    return DeepSeekLayer(parts["attn_norm"], fill(AttentionWeights, parts), parts["mlp_norm"], mlp)
+    return assemble(spec, bound, lambda layer: bound.fill(LatentAttention, f"layers.{layer}.", spec=spec, numbers=latent, layer=layer), mlp)
 
 
 def _parts(spec: ModelSpec, latent: LatentSpec, tensors: Mapping[str, RawTensor]) -> Iterator[tuple[str, RawTensor]]:

@@ -13,9 +13,9 @@ Source: BERT (Devlin 2019), section 3; Attention Is All You Need (Vaswani 2017),
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
+from octavo.models.weights import bind_tensors
 from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
 from octavo.specs import EncoderSpec, RawTensor
 
@@ -89,18 +89,8 @@ class Encoder:
 
 
 def bind_encoder(spec: EncoderSpec, tensors: Mapping[str, RawTensor], backend: Backend) -> Encoder:
-    """Return the encoder with its weights loaded by `backend`: tensors of two dimensions as matrices, of one as vectors."""
-    matrices = {name: backend.load_matrix(raw) for name, raw in tensors.items() if len(raw.shape) == 2}
-    vectors = {name: backend.load_vector(raw) for name, raw in tensors.items() if len(raw.shape) == 1}
-    bound: dict[str, Any] = {**matrices, **vectors}
-
-    def part(kind: type, prefix: str = "") -> dict[str, Any]:
-        return {field.name: bound[prefix + field.name] for field in fields(kind) if prefix + field.name in bound}
-
-    return Encoder(
-        spec=spec,
-        **part(Encoder),
-        layers=tuple(EncoderLayer(**part(EncoderLayer, f"layers.{index}.")) for index in range(spec.num_layers)),
-        head=Classifier(**part(Classifier)) if spec.labels else None,
-        weight_bytes=sum(weight.num_bytes for weight in matrices.values()) + sum(4 * len(vector) for vector in vectors.values()),
-    )
+    """Return the encoder with its weights loaded by `backend`."""
+    bound = bind_tensors(tensors.items(), backend)
+    layers = tuple(bound.fill(EncoderLayer, f"layers.{layer}.") for layer in range(spec.num_layers))
+    head = bound.fill(Classifier) if spec.labels else None
+    return bound.fill(Encoder, spec=spec, layers=layers, head=head, weight_bytes=bound.num_bytes)

@@ -5,8 +5,7 @@ import pytest
 
 from octavo.backends.reference.backend import ReferenceBackend
 from octavo.backends.reference.ops import ReferenceOps, ReferenceWeight
-from octavo.models.decoder import Decoder
-from octavo.models.weights import LayerWeights, bind_weights, fill
+from octavo.models.llama import bind_llama
 from octavo.ops.interface import Batch
 from octavo.ops.recording import FIRST_COMPUTED_ID, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, last_uses, record, run
 from octavo.specs import Format, KVSpec, ModelSpec, RawTensor, RopeSpec
@@ -40,8 +39,7 @@ def decoder():
         return RawTensor(name, shape, Format.F32, memoryview(random.standard_normal(shape).astype(np.float32).tobytes()))
 
     shapes = {"embed": (11, 8), "norm": (8,)} | {f"layers.{i}.{name}": shape for i in range(2) for name, shape in SHAPES.items()}
-    tensors = [(name, raw(name, shape)) for name, shape in shapes.items()]
-    return Decoder(SPEC, bind_weights(lambda parts: fill(LayerWeights, parts), SPEC, tensors, ReferenceBackend()))
+    return bind_llama(SPEC, {name: raw(name, shape) for name, shape in shapes.items()}, ReferenceBackend())
 
 
 def two_rows() -> Batch:
@@ -84,7 +82,8 @@ def test_a_program_holds_what_a_lowering_needs(decoder):
     attention = [step for step in program.instructions if isinstance(step, Attention)]
     assert [(step.layer, step.scale, step.span.size) for step in attention] == [(0, 0.5, 3), (1, 0.5, 3)]
     q = next(step for step in program.instructions if isinstance(step, Linear))
-    assert q.weight is decoder.weights.layers[0].q and q.bias is decoder.weights.layers[0].q_bias
+    attention = decoder.layers[0].attention
+    assert q.weight is attention.q and q.bias is attention.q_bias
     assert sum(isinstance(step, RmsNorm) for step in program.instructions) == 2 * 4 + 1
     assert sum(isinstance(step, TakeRows) for step in program.instructions) == 1
 
