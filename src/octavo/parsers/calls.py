@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from octavo.parsers.deltas import CallArguments, CallBegin, Content, Delta
+from octavo.parsers.output_parser import OutputParser
 from octavo.parsers.prose import Prose
 from octavo.parsers.reader import NotACall, Reader, Steps
 
@@ -77,16 +78,14 @@ class CallWriter:
         self.is_full = self._tools.max_calls is not None and self.num_begun >= self._tools.max_calls
 
 
-class ToolCallParser:
-    """An OutputParser. Once `is_full`, the answer has as many calls as it may, and nothing more comes out."""
+class ToolCallParser(OutputParser):
+    """Once `is_full`, the answer has as many calls as it may, and nothing more comes out."""
 
     def __init__(self, grammar: Grammar, tools: ToolSet) -> None:
+        super().__init__()
         self._grammar = grammar
-        self._reader = Reader()
         self._calls = CallWriter(tools, self._reader, self._emit)
         self._content = Prose(lambda text: self._emit(Content(text)))
-        self._deltas: list[Delta] = []
-        self._steps = self._read()
 
     @property
     def num_calls(self) -> int:
@@ -96,22 +95,9 @@ class ToolCallParser:
     def is_full(self) -> bool:
         return self._calls.is_full
 
-    def push(self, text: str) -> list[Delta]:
-        self._reader.feed(text)
-        return self._go_on()
-
-    def finish(self) -> list[Delta]:
-        self._reader.end()
-        return self._go_on()
-
-    def _go_on(self) -> list[Delta]:
-        next(self._steps, None)
-        deltas, self._deltas = self._deltas, []
-        return deltas
-
     def _emit(self, delta: Delta) -> None:
         if not self.is_full:
-            self._deltas.append(delta)
+            super()._emit(delta)
 
     def _read(self) -> Steps[None]:
         grammar = self._grammar

@@ -6,8 +6,6 @@ model's own: it may be no valid JSON, and ends early when the answer does.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
 
@@ -49,13 +47,3 @@ def joined_deltas(deltas: list[Delta]) -> list[Delta]:
             case _:
                 joined.append(delta)
     return joined
-
-
-class OutputParser(Protocol):
-    """Text in, deltas out. Raises nothing, whatever the text; how it is cut into pieces changes nothing but the deltas' cuts."""
-
-    def push(self, text: str) -> list[Delta]: ...
-
-    def finish(self) -> list[Delta]:
-        """Return what was held back: the answer has ended."""
-        ...

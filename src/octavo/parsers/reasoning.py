@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from octavo.parsers.deltas import Content, Delta, Reasoning
+from octavo.parsers.deltas import Content, Reasoning
+from octavo.parsers.output_parser import OutputParser
 from octavo.parsers.prose import Prose
-from octavo.parsers.reader import Reader, Steps
+from octavo.parsers.reader import Steps
 
 
 @dataclass(frozen=True)
@@ -33,30 +34,15 @@ class Thinking:
         return text.rfind(self.open) > text.rfind(self.close)
 
 
-class ReasoningParser:
-    """An OutputParser. `is_thinking`: reasoning has begun, and its end has not come."""
+class ReasoningParser(OutputParser):
+    """`is_thinking`: reasoning has begun, and its end has not come."""
 
     def __init__(self, thinking: Thinking, *, inside: bool) -> None:
+        super().__init__()
         self.is_thinking = inside
         self._thinking = thinking
-        self._reader = Reader()
-        self._deltas: list[Delta] = []
-        self._reasoning = Prose(lambda text: self._deltas.append(Reasoning(text)))
-        self._content = Prose(lambda text: self._deltas.append(Content(text)))
-        self._steps = self._read()
-
-    def push(self, text: str) -> list[Delta]:
-        self._reader.feed(text)
-        return self._go_on()
-
-    def finish(self) -> list[Delta]:
-        self._reader.end()
-        return self._go_on()
-
-    def _go_on(self) -> list[Delta]:
-        next(self._steps, None)
-        deltas, self._deltas = self._deltas, []
-        return deltas
+        self._reasoning = Prose(lambda text: self._emit(Reasoning(text)))
+        self._content = Prose(lambda text: self._emit(Content(text)))
 
     def _read(self) -> Steps[None]:
         reader = self._reader
