@@ -28,7 +28,7 @@ from tests.fakes.vocabularies import byte_level_tokenizer
 
 from octavo.client.choice import Choice
 from octavo.client.events import Generation
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.messages.wire import GenerateRequest, TokenDelta
 from octavo.server.app import create_app
 from octavo.server.listener import open_listener

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from octavo.errors import ConfigError, ModelError
 from octavo.units import cdiv
@@ -45,8 +46,7 @@ class Format(enum.Enum):
         return num_values // self.block_values * self.block_bytes
 
 
-@dataclass(frozen=True)
-class RawTensor:
+class RawTensor(Struct, frozen=True):
     """One tensor of a model file. `shape` is (out_features, in_features) for matrices, row-major; `data` is read-only."""
 
     name: str
@@ -58,8 +58,7 @@ class RawTensor:
         return f"RawTensor({self.name!r}, {self.shape}, {self.format.label})"
 
 
-@dataclass(frozen=True)
-class RopeSpec:
+class RopeSpec(Struct, frozen=True):
     """Rotary position embedding. `kind`: none | linear | llama3 | yarn.
 
     `interleaved` pairs dimensions (2i, 2i + 1), as GGUF's llama files store q and k; otherwise (i, i + dim / 2).
@@ -81,8 +80,7 @@ class RopeSpec:
     frequency_factors: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class AttentionSpan:
+class AttentionSpan(Struct, frozen=True):
     """Which positions a token at position p sees: `size` None all of 0 .. p, "sliding" the last `size` of them, "chunked" those
     of p's own chunk (positions are cut into chunks of `size`)."""
 
@@ -127,8 +125,7 @@ def longest_request(spans: Sequence[AttentionSpan], block_size: int, num_blocks:
     return low * block_size
 
 
-@dataclass(frozen=True)
-class LayerGroup:
+class LayerGroup(Struct, frozen=True):
     """Layers that see the same positions and have their KV in the same blocks: layer layers[i] in place i of a block."""
 
     span: AttentionSpan
@@ -141,8 +138,7 @@ FP8_DS_MLA = "fp8_ds_mla"  # of latents alone: fp8_e4m3 with a float32 scale for
 LATENT_GROUP = 128
 
 
-@dataclass(frozen=True)
-class KVSpec:
+class KVSpec(Struct, frozen=True):
     """KV memory of one model: one K and one V vector of `head_dim` per layer, KV head and position.
 
     Latent attention (`rotary_dim` > 0) keeps one vector per layer and position, whatever the number of heads: all its `key_dim`
@@ -223,8 +219,7 @@ class KVSpec:
         return self.bytes_per_token * self.block_size
 
 
-@dataclass(frozen=True)
-class LatentSpec:
+class LatentSpec(Struct, frozen=True):
     """Latent attention (MLA): K and V of all heads are made of one latent of `kv_lora_rank` numbers a token.
 
     A head's query and key have `qk_nope_head_dim` numbers without a position and `qk_rope_head_dim` that are turned by it; the
@@ -250,8 +245,7 @@ class LatentSpec:
             raise ModelError(f"model config: kv_lora_rank {self.kv_lora_rank} and v_head_dim {self.v_head_dim} must be multiples of 16")
 
 
-@dataclass(frozen=True)
-class ExpertsSpec:
+class ExpertsSpec(Struct, frozen=True):
     """A mixture of experts in the layers from `first_layer` on: a router picks `per_token` of `count` MLPs for each token.
 
     `scoring`: softmax | sigmoid of the router's logits. The choice is made among the `groups_kept` best of `num_groups` equal groups,
@@ -287,8 +281,7 @@ class ExpertsSpec:
             raise ModelError(f"model config: the inner size of an expert is {self.intermediate_size:,}; it must be a multiple of 16")
 
 
-@dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(Struct, frozen=True):
     """The numbers of a decoder-only language model. Wiring lives in models/, numbers here.
 
     With `latent` attention, head_dim is that of queries and keys, and num_kv_heads is 1.
@@ -383,8 +376,7 @@ def group_layers(spans: Sequence[AttentionSpan]) -> tuple[LayerGroup, ...]:
     return tuple(sorted(groups, key=lambda group: (-len(group.layers), group.layers)))
 
 
-@dataclass(frozen=True)
-class EncoderSpec:
+class EncoderSpec(Struct, frozen=True):
     """The numbers of a bidirectional encoder (BERT family): a whole text in, one vector or scores of classes out.
 
     `max_position`: tokens of the longest text that it was made for, at most num_positions. `pooling`: mean | cls | last, how
@@ -429,8 +421,7 @@ class EncoderSpec:
         return KVSpec(0, self.num_heads, self.head_dim)
 
 
-@dataclass(frozen=True)
-class GenerationDefaults:
+class GenerationDefaults(Struct, frozen=True):
     """What the model's own files say of sampling and of where an answer ends."""
 
     bos_token_id: int | None = None
@@ -442,8 +433,7 @@ class GenerationDefaults:
     repetition_penalty: float | None = None
 
 
-@dataclass(frozen=True)
-class GGUFVocabulary:
+class GGUFVocabulary(Struct, frozen=True):
     """The tokenizer as GGUF metadata tells it (tokenizer.ggml.*). `model`: gpt2 (byte-level BPE) | llama (SentencePiece).
 
     `token_types`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. `pre` names the pre-tokenizer of gpt2.
@@ -459,8 +449,7 @@ class GGUFVocabulary:
     add_space_prefix: bool = True
 
 
-@dataclass(frozen=True)
-class TextAssets:
+class TextAssets(Struct, frozen=True):
     """What turns text into token ids: tokenizer.json's bytes or a GGUF vocabulary (one of the two), and the chat template.
 
     `add_bos` / `add_eos`: put around plain prompts (not around a rendered chat template, which brings its own).

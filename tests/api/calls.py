@@ -5,7 +5,7 @@ import json
 
 import httpx
 
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.server.app import create_app
 from tests.api.fake_engine import FakeEngine
 

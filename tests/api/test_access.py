@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from octavo.config.schema import CacheConfig, ServerConfig
+from octavo.config.schema import CacheConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError
 from octavo.kv.block_files import KVDirectory
 from octavo.server.app import create_app

@@ -7,7 +7,7 @@ import pytest
 from octavo.bench import datasets
 from octavo.cli import bench_serve
 from octavo.cli.bench_serve import bench_serve_main, bench_sweep_main
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError, EngineError
 from octavo.server.app import create_app
 from tests.api.fake_engine import ByteTokenizer, FakeEngine

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from octavo.cli.doctor import doctor_main
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError, StartupError
 from octavo.server.app import create_app
 from tests.api.fake_engine import FakeEngine

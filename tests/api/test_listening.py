@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError, StartupError
 from octavo.server.app import create_app
 from octavo.server.listener import open_unix_listener

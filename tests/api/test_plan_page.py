@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.planner.catalogue import api_rates, find_device, find_model_shape, find_workload, model_names
 from octavo.planner.explain import derive
 from octavo.planner.formats import kv_format, weight_format

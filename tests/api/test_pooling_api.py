@@ -7,7 +7,7 @@ import numpy as np
 import openai
 import pytest
 
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.server.app import create_app
 from tests.api.asgi_client import Client, until
 from tests.api.calls import assert_openai_error, call, make_app, post

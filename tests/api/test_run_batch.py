@@ -6,7 +6,7 @@ import json
 import pytest
 
 from octavo.cli.run_batch import answer_all, answered_ids, read_items, run_batch_main
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError
 from octavo.server.app import create_app
 from tests.api.fake_engine import FakeEngine

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.api.live import live
 
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.planner.catalogue import api_rates, find_device, find_model_shape, find_workload
 from octavo.planner.explain import derive
 from octavo.planner.formats import kv_format, weight_format

@@ -1,10 +1,9 @@
 """Each family of models against transformers' logits (golden file), on the reference backend."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import tiny
+from msgspec.structs import replace
 
 from octavo.backends.reference.backend import ReferenceBackend
 from octavo.backends.registry import open_backend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from octavo.backends.native.ops import NativeOps
 from octavo.backends.reference.ops import ReferenceOps
@@ -117,7 +118,7 @@ def fill(ops, kv, layer: int, batch: Batch, seed: int = 0) -> None:
     num_slots = kv.num_blocks * block_size
     poison = np.full((num_slots, width), np.nan, np.float32)
     everywhere = one_row(batch, 0, 0, 1, block_size)
-    everywhere = Batch(**{**everywhere.__dict__, "slot_mapping": np.arange(num_slots, dtype=np.int64)})
+    everywhere = replace(everywhere, slot_mapping=np.arange(num_slots, dtype=np.int64))
     ops.store_kv(poison, poison, kv, layer, everywhere)
     for row, length in enumerate(batch.context_len.tolist()):
         k, v = floats(2, length, width, seed=seed + row)

@@ -1,12 +1,11 @@
 """Mixtures of experts: routing and the experts' products on every ISA of this CPU against `reference`, and the promise that a row's
 bits depend on that row alone. Outputs of the eager verbs hold NaN before, so a value that is not written is seen."""
 
-from dataclasses import replace
-
 import bounds
 import cases
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from octavo.backends.native import ops as native_ops
 from octavo.backends.native.backend import NativeBackend

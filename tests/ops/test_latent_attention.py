@@ -5,6 +5,7 @@ import bounds
 import cases
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from octavo.backends.native import _native
 from octavo.backends.native.backend import NativeBackend
@@ -42,7 +43,7 @@ def fill(ops, kv, layer, batch, seed=0):
     slots = np.arange(kv.num_blocks * block_size, dtype=np.int64)
     nan = np.full((len(slots), latent + rotary), np.nan, np.float32)
     everywhere = cases.one_row(batch, 0, 0, 1, block_size)
-    everywhere = type(everywhere)(**{**everywhere.__dict__, "slot_mapping": slots})
+    everywhere = replace(everywhere, slot_mapping=slots)
     ops.store_latent(nan[:, :latent].copy(), nan[:, latent:].copy(), kv, layer, everywhere)
     for row, length in enumerate(batch.context_len.tolist()):
         own = cases.one_row(batch, row, 0, length, block_size)

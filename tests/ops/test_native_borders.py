@@ -1,11 +1,10 @@
 """What the C++ library refuses: arguments that would read or write out of bounds are exceptions, never undefined behaviour."""
 
-from dataclasses import replace
-
 import cases
 import numpy as np
 import pytest
 import tiny
+from msgspec.structs import replace
 
 from octavo.backends.native import _native
 from octavo.backends.native import backend as native_backend

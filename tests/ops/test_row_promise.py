@@ -5,10 +5,10 @@ import cases
 import numpy as np
 import pytest
 import tiny
+from msgspec.structs import replace
 
 from octavo.backends.native.backend import NativeBackend
 from octavo.models.registry import bind
-from octavo.ops.interface import Batch
 from octavo.specs import KV_DTYPES, Format, KVSpec
 
 MODELS = [
@@ -138,4 +138,4 @@ def tiny_model(backend, name):
 
 
 def with_samples(batch, rows):
-    return Batch(**{**batch.__dict__, "sample_rows": np.array(rows, np.int32)})
+    return replace(batch, sample_rows=np.array(rows, np.int32))

@@ -1,11 +1,10 @@
 """Sampling on `native` against its definition in `reference`, and what it must be whatever the backend."""
 
-from dataclasses import replace
-
 import bounds
 import cases
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 
 def logits_of(num_rows, vocab_size, seed):

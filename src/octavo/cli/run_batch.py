@@ -18,7 +18,8 @@ import orjson
 
 from octavo.config.flags import ENGINE_GROUPS, FlagParser, flag_type
 from octavo.config.resolve import resolve
-from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.config.schema import EngineConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError
 from octavo.units import parse_int
 

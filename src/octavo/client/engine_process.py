@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import signal
-import sys
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
@@ -15,9 +10,9 @@ from typing import Protocol
 import msgspec
 import zmq
 
+from octavo.client.engine_launch import LaunchedEngine
 from octavo.client.engine_wire import HELLO, EngineWire
 from octavo.config.schema import EngineConfig
-from octavo.engine.endpoint import SOCKET_NAME
 from octavo.errors import StartupError
 from octavo.messages.wire import EngineFailed, EngineReady, FromEngine, ToEngine
 
@@ -36,40 +31,26 @@ class Connection(Protocol):
 
 
 class EngineProcess:
-    """One engine process. wait_ready() returns its first word, listen() says who gets the others, in order, on the event loop.
+    """One engine process. wait_ready() returns its first word, listen() says who gets the others, in order, on the event loop."""
 
-    The socket lives in a fresh directory of mode 0700, gone when the process is.
-    """
-
-    def __init__(self, process: asyncio.subprocess.Process, wire: EngineWire, directory: Path) -> None:
-        self._process = process
-        self._wire = wire
-        self.directory = directory
+    def __init__(self, launched: LaunchedEngine, config: EngineConfig) -> None:
+        """Tell `launched` its settings and own it from here on. Raises StartupError, with `launched` closed."""
+        self._launched = launched
+        self._loop = asyncio.get_running_loop()
+        self._death: asyncio.Future[int] = self._loop.create_future()  # of the exit code
+        try:
+            self._wire = EngineWire.connect(launched.directory)
+        except zmq.ZMQError as error:
+            launched.close()
+            raise StartupError(f"the engine process cannot be reached: {error.strerror}") from error
+        launched.tell(msgspec.msgpack.encode(config))
+        self._loop.add_reader(launched.line, self._on_end)
+        self._wire.send(HELLO)
 
     @classmethod
     async def spawn(cls, config: EngineConfig) -> EngineProcess:
         """Return a starting engine; wait_ready() tells when it can serve. Raises StartupError."""
-        directory = _make_directory()
-        wire: EngineWire | None = None
-        try:
-            wire = EngineWire.connect(directory)
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "octavo.engine.process", str(directory), stdin=asyncio.subprocess.PIPE, start_new_session=True
-            )
-            stdin = process.stdin
-            if stdin is None:
-                raise StartupError("the engine process has no standard input")
-            stdin.write(msgspec.msgpack.encode(config))
-            stdin.close()
-        except BaseException as error:
-            if wire is not None:
-                wire.close()
-            shutil.rmtree(directory, ignore_errors=True)
-            if isinstance(error, OSError | zmq.ZMQError):
-                raise StartupError(f"the engine process cannot be started: {error.strerror}") from error
-            raise
-        wire.send(HELLO)
-        return cls(process, wire, directory)
+        return cls(LaunchedEngine(), config)
 
     async def wait_ready(self) -> EngineReady:
         """Return what the engine resolved for itself. Raises StartupError with the engine's own words, or its exit code."""
@@ -84,29 +65,36 @@ class EngineProcess:
 
     async def wait_dead(self) -> int:
         """Return the exit code once the process has ended; what it had sent has been handed on by then."""
-        code = await self._process.wait()
+        code = await asyncio.shield(self._death)
         await self._wire.drain()
         return code
 
     def kill(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
+        self._launched.process.kill()
 
     async def close(self) -> None:
         """End the process (SIGTERM, then SIGKILL) and remove its directory. Idempotent."""
-        if self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                await asyncio.wait_for(self._process.wait(), STOP_GRACE_S)
-            except TimeoutError:
-                self.kill()
-                await self._process.wait()
+        self._launched.process.terminate()
+        try:
+            await asyncio.wait_for(asyncio.shield(self._death), STOP_GRACE_S)
+        except TimeoutError:
+            self.kill()
+            await asyncio.shield(self._death)
         self._wire.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._launched.close()
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._launched.process.pid
+
+    @property
+    def directory(self) -> Path:
+        """Where its socket is."""
+        return self._launched.directory
+
+    def _on_end(self) -> None:
+        self._loop.remove_reader(self._launched.line)
+        self._death.set_result(self._launched.process.wait())
 
 
 async def first_word(wire: EngineWire, death: Awaitable[int]) -> EngineReady:
@@ -124,15 +112,3 @@ async def first_word(wire: EngineWire, death: Awaitable[int]) -> EngineReady:
     if not isinstance(message, EngineReady):
         raise StartupError(f"the engine's first message was {type(message).__name__}, not EngineReady")
     return message
-
-
-def _make_directory() -> Path:
-    """Return a fresh directory of mode 0700, in /tmp where the path of a socket in TMPDIR would be too long. Raises StartupError."""
-    try:
-        directory = Path(tempfile.mkdtemp(prefix="octavo-"))
-        if len(os.fsencode(directory / SOCKET_NAME)) > zmq.IPC_PATH_MAX_LEN:
-            directory.rmdir()
-            directory = Path(tempfile.mkdtemp(prefix="octavo-", dir="/tmp"))
-    except OSError as error:
-        raise StartupError(f"no directory for the engine's socket can be made: {error.strerror}; look at TMPDIR") from error
-    return directory

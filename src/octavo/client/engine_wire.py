@@ -9,7 +9,7 @@ from pathlib import Path
 
 import zmq
 
-from octavo.engine.endpoint import SOCKET_NAME
+from octavo.engine.socket_path import SOCKET_NAME
 from octavo.messages.codec import FrameError, decode_from_engine, encode
 from octavo.messages.wire import ControlRequest, FromEngine, ToEngine
 

@@ -14,7 +14,8 @@ from octavo.client.choice import Choice
 from octavo.client.front import RequestMaker, check_generates, open_text_front
 from octavo.client.progress import Progress
 from octavo.client.prompts import ReadPrompt
-from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.config.schema import EngineConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.engine.startup import start_engine
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import TokenDelta

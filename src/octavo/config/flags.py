@@ -16,7 +16,8 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from octavo.config.flag_files import expand_files
-from octavo.config.schema import HASH_ALGOS, ISAS, KV_DTYPE_NAMES, EngineConfig, KVEventsConfig, ServerConfig
+from octavo.config.schema import HASH_ALGOS, ISAS, KV_DTYPE_NAMES, EngineConfig, KVEventsConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.units import parse_int, parse_number

@@ -10,7 +10,8 @@ from typing import Any
 
 from octavo.config import env
 from octavo.config.flags import FLAGS
-from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.config.schema import EngineConfig
+from octavo.config.server_schema import ServerConfig
 
 SECRET_FIELDS = ("server.api_key",)
 UNSET_FIELDS = (  # None means none, not "decide"

@@ -8,19 +8,16 @@ bounded by the requests that clients have open, and a dropped frame could be som
 from __future__ import annotations
 
 import logging
-import os
-import stat
 from pathlib import Path
 
 import zmq
 
-from octavo.errors import StartupError
+from octavo.engine.socket_path import SOCKET_NAME, check_private
 from octavo.messages.codec import MAX_FRAME_BYTES, FrameError, decode_to_engine, encode
 from octavo.messages.wire import FromEngine, ToEngine
 
 log = logging.getLogger(__name__)
 
-SOCKET_NAME = "engine"
 LINGER_MS = 1000  # for the last frames to leave when the engine stops
 
 
@@ -74,10 +71,3 @@ class EngineSocket:
         """Send what is queued (for LINGER_MS at most) and close."""
         self._socket.close()
         self._context.term()
-
-
-def check_private(directory: Path) -> None:
-    """Raise StartupError unless `directory` is a directory of mode 0700 (no link to one) owned by this user."""
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise StartupError("the directory of the engine's socket must belong to this user, with mode 0700")

@@ -2,94 +2,15 @@
 
 It binds the socket, starts the engine, serves until SIGTERM, a shutdown message or the parent's death, and exits: 0 when
 told to stop, 1 when it could not start or go on (its clients get EngineFailed). SIGINT is the parent's to decide on.
-Log lines go to stderr and hold no prompts.
+Log lines go to stderr and hold no prompts. `service.py` does all that; here is only what must be before its imports.
 """
 
 from __future__ import annotations
 
 import gc
-import logging
-import os
-import signal
-import socket
 import sys
-import time
-from pathlib import Path
-from types import FrameType
-
-import msgspec
-
-from octavo.config.schema import EngineConfig
-from octavo.engine.endpoint import EngineSocket
-from octavo.engine.lifeline import die_with_parent, forbid_core_dumps
-from octavo.engine.log_stream import LogStream
-from octavo.engine.loop import EngineLoop
-from octavo.engine.startup import PhaseClock, start_engine
-from octavo.errors import OctavoError
-from octavo.messages.wire import EngineFailed
-
-log = logging.getLogger("octavo.engine")
-
-FAREWELL_MS = 2000  # how long an engine that failed waits for a first client to tell
-
-
-def main(argv: list[str]) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent()
-    forbid_core_dumps()
-    logging.basicConfig(level=logging.INFO, stream=LogStream(sys.stderr.fileno()), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    clock = PhaseClock(process_start_s())
-    clock.mark("import")
-
-    wake, waker = socket.socketpair()
-    waker.setblocking(False)
-    signal.set_wakeup_fd(waker.fileno())
-    wire = EngineSocket(Path(argv[1]), wake_fd=wake.fileno())
-    try:
-        return serve(wire, clock)
-    finally:
-        wire.close()
-
-
-def serve(wire: EngineSocket, clock: PhaseClock) -> int:
-    """Start the engine and run it; return the exit status."""
-    clients: list[bytes] = []
-    try:
-        config = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=EngineConfig)
-        core, ready = start_engine(config, clock)
-        for line in ready.startup_lines:
-            log.debug("%s", line)
-        gc.freeze()  # what start-up made lives as long as the process: no collection need look at it again
-        loop = EngineLoop(core, wire, ready)
-
-        def stop(signum: int, frame: FrameType | None) -> None:
-            loop.stop()
-
-        signal.signal(signal.SIGTERM, stop)
-        try:
-            loop.run()
-        finally:
-            clients = loop.clients
-    except Exception as error:
-        if isinstance(error, OctavoError):
-            message = error.message
-            log.error("%s", message)
-        else:
-            message = f"the engine failed ({type(error).__name__}); its log says more"
-            log.exception("the engine failed")
-        clients = clients or list(dict.fromkeys(client for client, _ in wire.receive(FAREWELL_MS)))
-        for client in clients:
-            wire.send(client, EngineFailed(message))
-        return 1
-    return 0
-
-
-def process_start_s() -> float:
-    """Return when this process was started, on time.monotonic() (good to a clock tick, 10 ms)."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    started_since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5), counted from the third
-    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - started_since_boot)
-
+from importlib import import_module
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv))
+    gc.disable()  # nothing of what imports make is garbage: looking for it takes a tenth of their time
+    raise SystemExit(import_module("octavo.engine.service").main(sys.argv))

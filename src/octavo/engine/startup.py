@@ -9,15 +9,13 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from octavo.config.schema import KV_DTYPE_NAMES, EngineConfig, SchedulerConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.kv_events import KVEventPublisher
-from octavo.engine.pooling_core import PoolingCore
-from octavo.engine.pooling_startup import choose_pooling_limits, describe_pooling, start_pooling
 from octavo.engine.prefix_cache import make_parts
 from octavo.errors import ConfigError, StartupError
 from octavo.kv.groups import Groups
@@ -35,6 +33,9 @@ from octavo.units import format_bytes
 from octavo.worker.estimate import StepEstimator
 from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from octavo.engine.pooling_core import PoolingCore
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
 
     check_runner(config.model.runner, loaded.spec)
     if isinstance(loaded.spec, EncoderSpec):
+        from octavo.engine.encoder_startup import start_encoder
+
         return start_encoder(config, loaded, loaded.spec, free_bytes, clock)
     size = size_engine(config, loaded, free_bytes)
     ledger, kv_spec = size.ledger, size.kv_spec
@@ -162,18 +165,6 @@ def size_engine(config: EngineConfig, loaded: LoadedModel, free_bytes: int) -> E
         num_blocks_override=config.cache.num_gpu_blocks_override,
     )
     return EngineSize(ledger, kv_spec, seqs, tokens)
-
-
-def start_encoder(
-    config: EngineConfig, loaded: LoadedModel, spec: EncoderSpec, free_bytes: int, clock: PhaseClock
-) -> tuple[PoolingCore, EngineReady]:
-    """Return a warm engine of a model that gives vectors or scores."""
-    sizes = config.scheduler
-    max_model_len = choose_max_model_len(config.model.max_model_len, spec.max_position)
-    limits = choose_pooling_limits(sizes.max_num_seqs, sizes.max_num_batched_tokens, max_model_len, spec.vocab_size)
-    core, ledger = start_pooling(loaded, spec, limits, free_bytes=free_bytes, enforce_eager=config.runtime.enforce_eager, mark=clock.mark)
-    lines = [f"backend: {loaded.backend.describe()}", *ledger, clock.line()]
-    return core, describe_pooling(limits, config.cache.block_size, loaded.weight_bytes, lines)
 
 
 def check_runner(runner: str, spec: ModelSpec | EncoderSpec) -> None:

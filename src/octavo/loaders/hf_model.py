@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from octavo.errors import ModelError
 from octavo.loaders.deepseek_model import DEEPSEEK_V2_DEFAULTS, DEEPSEEK_V3_DEFAULTS, is_interleaved, read_experts, read_latent

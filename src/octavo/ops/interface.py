@@ -13,11 +13,11 @@ batch, however the prompt was cut into steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, Format, KVSpec, RawTensor, RopeSpec
 
@@ -25,8 +25,7 @@ Tensor = Any  # [rows, width] float32, or a recorded reference to one
 IntArray = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """One step as arrays. Row r owns tokens query_start[r] .. query_start[r + 1] - 1.
 
     token_ids [T], positions [T] (0-based in the request), query_start [R + 1], context_len [R] (tokens of the row once
@@ -88,8 +87,7 @@ class KVMemory(KVCache, Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class SamplingBatch:
+class SamplingBatch(Struct, frozen=True):
     """How each of the S sampled rows chooses its token; arrays are [S] unless said. Neutral values switch a stage off.
 
     Order of the stages: NaN check -> raw log-probabilities (for logprobs) -> banned ids -> bias -> repetition, then
@@ -137,8 +135,7 @@ class SamplingBatch:
     seen_counts: IntArray
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(Struct, frozen=True):
     """token_ids [S] int32, is_nan [S] bool: a logit is NaN or the largest is not finite (token id then 0 and meaningless).
 
     Log-probabilities are natural, float32: of the raw logits, or, for rows that want them processed, of those that are left

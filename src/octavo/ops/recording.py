@@ -8,15 +8,15 @@ Recording checks every width, so a lowering need not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
+
+from msgspec import Struct, structs
 
 from octavo.ops.interface import Batch, KVCache, Model, Ops, Tensor, Weight
 from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, KVSpec, RopeSpec
 
 
-@dataclass(frozen=True)
-class TensorRef:
+class TensorRef(Struct, frozen=True):
     """A tensor of the program: float32 [rows, width], or one of the batch's index arrays below."""
 
     id: int
@@ -31,31 +31,27 @@ TOKEN_TYPES = TensorRef(3, "T", 1)  # batch.token_types
 FIRST_COMPUTED_ID = 4  # ids from here on are outputs of instructions, without gaps
 
 
-@dataclass(frozen=True)
-class Embed:
+class Embed(Struct, frozen=True):
     out: TensorRef
     ids: TensorRef  # TOKEN_IDS, POSITIONS or TOKEN_TYPES
     weight: Weight
 
 
-@dataclass(frozen=True)
-class RmsNorm:
+class RmsNorm(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     weight: Tensor  # a vector of the backend
     eps: float
 
 
-@dataclass(frozen=True)
-class Linear:
+class Linear(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     weight: Weight
     bias: Tensor | None  # a vector of the backend
 
 
-@dataclass(frozen=True)
-class Rope:
+class Rope(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     positions: TensorRef
@@ -63,15 +59,13 @@ class Rope:
     head_dim: int
 
 
-@dataclass(frozen=True)
-class StoreKV:
+class StoreKV(Struct, frozen=True):
     k: TensorRef
     v: TensorRef
     layer: int
 
 
-@dataclass(frozen=True)
-class Attention:
+class Attention(Struct, frozen=True):
     """Reads what StoreKV of the same layer wrote in this step and earlier ones."""
 
     out: TensorRef
@@ -81,23 +75,20 @@ class Attention:
     span: AttentionSpan
 
 
-@dataclass(frozen=True)
-class HeadLinear:
+class HeadLinear(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     weight: Weight
     heads: int
 
 
-@dataclass(frozen=True)
-class StoreLatent:
+class StoreLatent(Struct, frozen=True):
     latent: TensorRef
     rotary: TensorRef
     layer: int
 
 
-@dataclass(frozen=True)
-class LatentAttention:
+class LatentAttention(Struct, frozen=True):
     """Reads what StoreLatent of the same layer wrote in this step and earlier ones."""
 
     out: TensorRef
@@ -107,24 +98,21 @@ class LatentAttention:
     scale: float
 
 
-@dataclass(frozen=True)
-class Gated:
+class Gated(Struct, frozen=True):
     out: TensorRef
     gate: TensorRef
     up: TensorRef
     activation: str
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(Struct, frozen=True):
     out: TensorRef
     logits: TensorRef
     bias: Tensor | None  # a vector of the backend
     experts: ExpertsSpec
 
 
-@dataclass(frozen=True)
-class Experts:
+class Experts(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     weights: TensorRef
@@ -135,22 +123,19 @@ class Experts:
     activation: str
 
 
-@dataclass(frozen=True)
-class Add:
+class Add(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     y: TensorRef
 
 
-@dataclass(frozen=True)
-class TakeRows:
+class TakeRows(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     rows: TensorRef
 
 
-@dataclass(frozen=True)
-class LayerNorm:
+class LayerNorm(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     weight: Tensor  # a vector of the backend, as is bias
@@ -158,15 +143,13 @@ class LayerNorm:
     eps: float
 
 
-@dataclass(frozen=True)
-class Activate:
+class Activate(Struct, frozen=True):
     out: TensorRef
     x: TensorRef
     activation: str
 
 
-@dataclass(frozen=True)
-class WholeAttention:
+class WholeAttention(Struct, frozen=True):
     out: TensorRef
     q: TensorRef
     k: TensorRef
@@ -196,8 +179,7 @@ Instruction = (
 )
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """`output` is the logits [S, V]. Tensor ids are below `num_tensors`."""
 
     instructions: tuple[Instruction, ...]
@@ -266,7 +248,7 @@ def run(program: Program, ops: Ops, batch: Batch, kv: KVCache) -> Tensor:
 
 def inputs_of(step: Instruction) -> tuple[TensorRef, ...]:
     """Return the tensors that an instruction reads."""
-    read = (getattr(step, field.name) for field in fields(step) if field.name != "out")
+    read = (getattr(step, name) for name in step.__struct_fields__ if name != "out")
     return tuple(tensor for tensor in read if isinstance(tensor, TensorRef))
 
 
@@ -277,8 +259,7 @@ def last_uses(program: Program) -> dict[int, int]:
     return last
 
 
-@dataclass(frozen=True)
-class _RecordedKV:
+class _RecordedKV(Struct, frozen=True):
     """Stands for the KV memory while recording; its blocks are not there."""
 
     spec: KVSpec
@@ -292,8 +273,8 @@ class RecordingOps:
         self.instructions: list[Instruction] = []
         self.num_computed = 0
         self.kv = _RecordedKV(kv_spec)
-        symbols: dict[str, Any] = dict.fromkeys((field.name for field in fields(Batch)), None)
-        self.batch = replace(
+        symbols: dict[str, Any] = dict.fromkeys(Batch.__struct_fields__)
+        self.batch = structs.replace(
             Batch(**symbols),
             token_ids=cast(Any, TOKEN_IDS),
             positions=cast(Any, POSITIONS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.parsers.calls import Grammar
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, recognise_tool_format
 from octavo.parsers.reasoning import Thinking

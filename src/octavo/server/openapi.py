@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo import __version__
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.server.answer_schemas import ANSWERS
 from octavo.server.endpoint import Endpoint
 from octavo.server.errors import ANTHROPIC_PATHS, JSONResponse

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.server import status
 from octavo.server.anthropic import endpoints as anthropic
 from octavo.server.anthropic.schemas import CountTokensRequest, MessagesRequest

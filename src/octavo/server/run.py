@@ -20,9 +20,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from octavo.client.engine_launch import LaunchedEngine
 from octavo.client.engine_process import EngineProcess
 from octavo.client.load import Load
-from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.config.schema import EngineConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.engine.lifeline import forbid_core_dumps
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import EngineReady
@@ -45,8 +47,8 @@ ENGINE_CHECK_S = 1.0
 _log = logging.getLogger("octavo.server")
 
 
-def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
-    """Serve until a signal; return the exit code: 0, or 70 when the engine is gone for good. Raises StartupError."""
+def serve(engine_config: EngineConfig, config: ServerConfig, launched: LaunchedEngine) -> int:
+    """Serve with the engine `launched` until a signal; return the exit code: 0, or 70 when the engine is gone. Raises StartupError."""
     started_s = time.monotonic()
     if config.uds is None:
         check_exposure(config.host, len(config.api_key), config.insecure_no_auth)
@@ -60,21 +62,23 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
             if config.api_server_count > 1:
                 from octavo.server.processes.supervisor import supervise
 
-                return runner.run(supervise(engine_config, config, listeners, started_s))
-            return runner.run(_serve(engine_config, config, listeners[0], started_s))
+                return runner.run(supervise(engine_config, config, listeners, launched, started_s))
+            return runner.run(_serve(engine_config, config, listeners[0], launched, started_s))
     finally:
         if config.uds is not None:
             Path(config.uds).unlink(missing_ok=True)
 
 
-async def _serve(engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, started_s: float) -> int:
+async def _serve(
+    engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, launched: LaunchedEngine, started_s: float
+) -> int:
     resolve_model(engine_config.model.model)  # one that is not on disk is told before anything starts
     share = alone(config.response_store_bytes)
 
     def on_ready(engine: AsyncEngine) -> None:
         announce(engine.ready, engine.model_names[0], config, listener, time.monotonic() - started_s)
 
-    return await answer(engine_config, config, listener, share, _load(engine_config, share.load), on_ready)
+    return await answer(engine_config, config, listener, share, _load(engine_config, launched, share.load), on_ready)
 
 
 async def answer(
@@ -128,8 +132,8 @@ def stop_signals() -> tuple[asyncio.Event, asyncio.Event]:
     return stop, hurry
 
 
-async def _load(config: EngineConfig, load: Load) -> AsyncEngine:
-    process = await EngineProcess.spawn(config)
+async def _load(config: EngineConfig, launched: LaunchedEngine, load: Load) -> AsyncEngine:
+    process = EngineProcess(launched, config)
 
     from octavo.client.async_engine import AsyncEngine
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from octavo import __version__
 from octavo.client.outputs import RequestOutput
 from octavo.client.pooling import PoolFront, PoolPrompt
-from octavo.config.schema import CacheConfig, ServerConfig
+from octavo.config.schema import CacheConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import EngineDead
 from octavo.kv.block_files import derive_secret
 from octavo.messages.stats import StepStats

@@ -8,7 +8,8 @@ import pytest
 from octavo.config import env
 from octavo.config.flags import ALL_GROUPS, FLAGS, FlagParser, flags_markdown
 from octavo.config.resolve import resolve
-from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.config.schema import EngineConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError
 
 

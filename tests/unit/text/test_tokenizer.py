@@ -3,9 +3,9 @@
 import json
 import threading
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.fakes.vocabularies import (
     CONTROL,
     byte_level_assets,

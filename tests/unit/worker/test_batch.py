@@ -1,8 +1,7 @@
 """A step as arrays."""
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from octavo.messages.step import NewRow, RowStep
 from octavo.params import SamplingParams
@@ -36,7 +35,7 @@ def test_a_chunk_and_a_decode_become_flat_tokens():
 def test_arrays_are_contiguous_and_of_the_promised_types():
     batch = build_batch([(row("a", 2, [1]), step("a", 0, 2, wants_sample=True))], block_size=4)
     assert batch.token_types is None
-    for name, array in vars(replace(batch, token_types=batch.positions)).items():
+    for name, array in asdict(replace(batch, token_types=batch.positions)).items():
         assert array.flags.c_contiguous, name
         assert array.dtype == (np.int64 if name == "slot_mapping" else np.int32), name
 

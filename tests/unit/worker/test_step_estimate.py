@@ -1,9 +1,9 @@
 """What a step has to do, for the little model of conftest.py: 2 layers, 16 wide, 4 query and 2 KV heads of 4, 24 wide inside, 50 ids."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tests.models.tiny import CASES
 
 from octavo.backends.reference.backend import ReferenceBackend

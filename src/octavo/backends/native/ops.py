@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from octavo.backends.native import _native
 from octavo.backends.native.tensors import experts_of, matrix_of, memory_of, routing_of

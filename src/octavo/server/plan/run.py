@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from octavo.config.schema import ServerConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.server.app import create_app
 from octavo.server.listener import open_listener
 from octavo.server.plan.answer import Extra

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.config.schema import EngineConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.server.responses.store import StoredResponse
 
 

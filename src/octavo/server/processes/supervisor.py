@@ -19,10 +19,12 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from octavo.client.deaths import Deaths
+from octavo.client.engine_launch import LaunchedEngine
 from octavo.client.engine_process import EngineProcess
 from octavo.client.front import model_name
 from octavo.client.load import Load
-from octavo.config.schema import EngineConfig, ServerConfig
+from octavo.config.schema import EngineConfig
+from octavo.config.server_schema import ServerConfig
 from octavo.errors import StartupError
 from octavo.loaders.store import resolve_model
 from octavo.messages.stats import StepStats
@@ -55,13 +57,15 @@ T = TypeVar("T")
 _log = logging.getLogger("octavo.server")
 
 
-async def supervise(engine_config: EngineConfig, config: ServerConfig, listeners: list[socket.socket], started_s: float) -> int:
+async def supervise(
+    engine_config: EngineConfig, config: ServerConfig, listeners: list[socket.socket], launched: LaunchedEngine, started_s: float
+) -> int:
     """Serve with config.api_server_count processes until a signal; return the exit code. Raises StartupError."""
     resolve_model(engine_config.model.model)  # one that is not on disk is told before anything starts
     stop, hurry = stop_signals()
     server = Supervisor(engine_config, config, listeners)
     try:
-        ready = await _unless(stop, server.start())
+        ready = await _unless(stop, server.start(launched))
         if ready is None:
             return EXIT_OK
         announce(ready, server.model_name, config, listeners[0], time.monotonic() - started_s)
@@ -99,9 +103,9 @@ class Supervisor:
         model = self._engine_config.model
         return model.served_model_name[0] if model.served_model_name else model_name(model.model)
 
-    async def start(self) -> EngineReady:
-        """Return what the engine resolved, once every API process answers. Raises StartupError."""
-        self._engine = await EngineProcess.spawn(self._engine_config)
+    async def start(self, launched: LaunchedEngine) -> EngineReady:
+        """Return what the engine `launched` resolved, once every API process answers. Raises StartupError."""
+        self._engine = EngineProcess(launched, self._engine_config)
         for row in range(1, 1 + self._config.api_server_count):
             self._processes.append(await self._spawn(row))
         ready = await self._engine.wait_ready()

@@ -1,9 +1,8 @@
 """The stages of sampling, one at a time and in their order."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from octavo.backends.reference.sample import sample
 from octavo.ops.interface import SamplingBatch, concat_start
