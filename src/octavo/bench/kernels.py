@@ -106,7 +106,7 @@ def kernels(isa: str | None, threads: int | None, memory_bytes: int, only: str =
     backend: Any = open_backend("native", threads=threads, isa=isa)
     for format in FORMATS:
         if only in "linear " + format.label:
-            yield from _products(backend, format, memory_bytes)
+            yield from products(backend, format, SIDE, ROWS, memory_bytes)
     for dtype in KV_TYPES:
         for context in (1024, 4096) if only in "attention " + dtype else ():
             yield _attention(backend, dtype, memory_bytes, context, 1)
@@ -114,18 +114,19 @@ def kernels(isa: str | None, threads: int | None, memory_bytes: int, only: str =
     yield from (kernel for kernel in _row_kernels(backend) if only in kernel.work.op)
 
 
-def _products(backend: Any, format: Format, memory_bytes: int) -> Iterator[Kernel]:
+def products(backend: Any, format: Format, side: int, rows: Sequence[int], memory_bytes: int = 0) -> Iterator[Kernel]:
+    """Yield products of so many rows with matrices [side, side] of one format: as many as fill `memory_bytes`, one at least, by turns."""
     random = np.random.default_rng(0)
-    size = SIDE * SIDE // format.block_values * format.block_bytes
+    size = format.num_bytes(side * side)
     # As a float of any width: small and normal.
     data = memoryview((random.integers(0, 4, size, np.uint8) | 0x38).tobytes())
-    raw = RawTensor("weight", (SIDE, SIDE), format, data)
-    weights = [backend.load_matrix(raw) for _ in range(max(2, memory_bytes // size))]
+    raw = RawTensor("weight", (side, side), format, data)
+    weights = [backend.load_matrix(raw) for _ in range(max(1, memory_bytes // size))]
     kind = {"q8": "int8", "bf16": "bf16", "f32": "f32"}[weights[0].matrix.operand]
-    for rows in ROWS:
-        x = random.standard_normal((rows, SIDE), np.float32)
-        goals = _goals_of_product(format, rows, kind)
-        work = Work("linear " + format.label, f"{rows} x {SIDE} x {SIDE}", float(size), 2.0 * rows * SIDE * SIDE, kind, goals)
+    for count in rows:
+        x = random.standard_normal((count, side), np.float32)
+        goals = _goals_of_product(format, count, kind)
+        work = Work("linear " + format.label, f"{count} x {side} x {side}", float(size), 2.0 * count * side * side, kind, goals)
         yield Kernel(work, _multiply(backend, x, weights))
 
 
