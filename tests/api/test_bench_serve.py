@@ -5,8 +5,9 @@ import json
 import pytest
 
 from octavo.bench import datasets
-from octavo.cli import bench_serve
-from octavo.cli.bench_serve import bench_serve_main, bench_sweep_main
+from octavo.cli import bench_serve, bench_sweep
+from octavo.cli.bench_serve import bench_serve_main
+from octavo.cli.bench_sweep import bench_sweep_main
 from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError, EngineError
 from octavo.server.app import create_app
@@ -16,7 +17,8 @@ from tests.api.live import live
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(bench_serve, "_counter", lambda name: ByteTokenizer())
+    for command in (bench_serve, bench_sweep):
+        monkeypatch.setattr(command, "open_counter", lambda name: ByteTokenizer())
     monkeypatch.setattr(datasets, "_vocabulary_words", lambda counter: ["a", "b", "c"])
     with live(create_app(FakeEngine(), ServerConfig())) as running:
         yield running
@@ -63,7 +65,7 @@ def test_a_sweep_runs_each_combination(server, tmp_path, capsys):
 
 
 def test_nobody_at_the_port_is_said_so(monkeypatch):
-    monkeypatch.setattr(bench_serve, "_counter", lambda name: ByteTokenizer())
+    monkeypatch.setattr(bench_serve, "open_counter", lambda name: ByteTokenizer())
     with pytest.raises(EngineError, match="no server is ready"):
         bench_serve_main(["--port", "1"])
 
@@ -71,7 +73,7 @@ def test_nobody_at_the_port_is_said_so(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--goodput", "speed:1"], "ttft, tpot and e2el"),
+        (["--goodput", "speed:1"], "it knows ttft and tpot and e2el"),
         (["--extra-body", "["], "no JSON"),
         (["--dataset-name", "custom"], "--dataset-path"),
         (["--ramp-up-strategy", "linear"], "--ramp-up-start-rps"),

@@ -1,8 +1,8 @@
-"""Load-test figures for people: the block in the terminal, and a page that opens in a browser with no network."""
+"""Load-test figures for people: their names, and a page that opens in a browser with no network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -28,8 +28,6 @@ LINES = (
     ("Input tokens found in the prefix cache", "cached_input_tokens", "{:,}"),
     ("Prefix cache hit rate", "prefix_cache_hit_rate", "{:.1%}"),
 )
-BLOCKS = "▁▂▃▄▅▆▇█"
-WIDTH = 56
 STYLE = (
     ":root{color-scheme:light dark}body{font:14px/1.5 system-ui,sans-serif;max-width:1360px;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse}td,th{padding:.2rem .8rem .2rem 0;text-align:right;font-variant-numeric:tabular-nums}"
@@ -38,30 +36,10 @@ STYLE = (
 )
 
 
-def block(result: Mapping[str, Any], shown: Sequence[str], run: Run) -> str:
-    """Return the printed result; `shown` are names of TIMES."""
-    lines = [f"{' Serving Benchmark Result ':=^{WIDTH}}"]
-    lines += [f"{label + ':':<42}{form.format(result[name]):>14}" for label, name, form in LINES if result.get(name) is not None]
-    kinds = _kinds(result)
-    for name in shown:
-        lines.append(f"{TIMES[name]:-^{WIDTH}}")
-        for kind in kinds:
-            value = result[f"{kind}_{name}_ms"]
-            label = f"{kind.capitalize()} {name.upper()} (ms):"
-            lines.append(f"{label:<42}{'-' if value is None else f'{value:.2f}':>14}")
-    whole = [record for record in run.records if record.is_whole]
-    if rates := tokens_per_second(whole):
-        lines.append(f"{'Output tokens in each second':-^{WIDTH}}")
-        lines.append(sparkline(rates))
-    return "\n".join([*lines, "=" * WIDTH])
-
-
-def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Return one block character for each value, or for each group of values where there are more than `width`."""
-    size = -(-len(values) // width)
-    means = [sum(group) / len(group) for group in (values[start : start + size] for start in range(0, len(values), size))]
-    top = max(means) or 1
-    return "".join(BLOCKS[round(value / top * (len(BLOCKS) - 1))] for value in means)
+def kinds_of(result: Mapping[str, Any]) -> list[str]:
+    """Return which summaries of a time the result has: mean, median, and its percentiles."""
+    kinds = [kind for kind in ("mean", "median") if f"{kind}_ttft_ms" in result]
+    return kinds + [name.removesuffix("_ttft_ms") for name in result if name.startswith("p") and name.endswith("_ttft_ms")]
 
 
 def page(title: str, result: Mapping[str, Any], run: Run) -> str:
@@ -79,7 +57,7 @@ def page(title: str, result: Mapping[str, Any], run: Run) -> str:
         for label, name, form in LINES
         if result.get(name) is not None
     )
-    kinds = _kinds(result)
+    kinds = kinds_of(result)
     table = "".join(f"<th>{escape(kind)}</th>" for kind in ("ms", *kinds))
     for name, label in TIMES.items():
         cells = (result.get(f"{kind}_{name}_ms") for kind in kinds)
@@ -93,12 +71,6 @@ def page(title: str, result: Mapping[str, Any], run: Run) -> str:
         f"{f'<h2>Failures</h2><ul>{failures}</ul>' if failures else ''}"
         f"<p>At most {max(concurrency(run.records), default=0)} requests were in flight at once.</p><main>{''.join(charts)}</main></html>\n"
     )
-
-
-def _kinds(result: Mapping[str, Any]) -> list[str]:
-    """Return which summaries of a time the result has: mean, median, and its percentiles."""
-    kinds = [kind for kind in ("mean", "median") if f"{kind}_ttft_ms" in result]
-    return kinds + [name.removesuffix("_ttft_ms") for name in result if name.startswith("p") and name.endswith("_ttft_ms")]
 
 
 def _ms(value: float | None) -> str:

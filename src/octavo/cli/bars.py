@@ -1,4 +1,4 @@
-"""Charts in text: horizontal bars, one stacked bar, a curve of columns. Unicode blocks; colours are rich's markup."""
+"""Charts in text: horizontal bars, one stacked bar, a curve of columns, a line of them. Unicode blocks; colours are rich's markup."""
 
 from __future__ import annotations
 
@@ -43,3 +43,11 @@ def columns(points: Sequence[tuple[float, float]], height: int = 8, top: float |
     for row in range(height - 1, -1, -1):
         rows.append("".join(_COLUMN[max(0, min(8, level - 8 * row))] * 2 + " " for level in levels))
     return rows
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return one block character for each value, or for each group of values where there are more than `width`."""
+    size = -(-len(values) // width)
+    means = [sum(group) / len(group) for group in (values[start : start + size] for start in range(0, len(values), size))]
+    top = max(means) or 1
+    return "".join(_COLUMN[1 + round(value / top * 7)] for value in means)

@@ -12,6 +12,7 @@ from typing import Any
 
 from octavo.bench.engine_bench import measure_latency, measure_throughput
 from octavo.bench.workload import Workload
+from octavo.cli.flag_types import integer
 from octavo.config.flags import ENGINE_GROUPS, FlagParser, did_you_mean, flag_type
 from octavo.config.resolve import resolve
 from octavo.config.schema import EngineConfig
@@ -45,9 +46,9 @@ def bench_main(argv: Sequence[str]) -> int:
 
 def _latency(argv: Sequence[str]) -> int:
     parser = _parser("latency", input_len=32, output_len=128)
-    parser.add_argument("--batch-size", type=flag_type(_positive), default=8, metavar="N", help="requests at once [8]")
+    parser.add_argument("--batch-size", type=integer(1), default=8, metavar="N", help="requests at once [8]")
     parser.add_argument("--num-iters-warmup", type=flag_type(parse_int), default=10, metavar="N", help="batches before measuring [10]")
-    parser.add_argument("--num-iters", type=flag_type(_positive), default=30, metavar="N", help="batches measured [30]")
+    parser.add_argument("--num-iters", type=integer(1), default=30, metavar="N", help="batches measured [30]")
     args = parser.parse(argv)
     llm = _load(parser.given(args))
 
@@ -73,7 +74,7 @@ def _latency(argv: Sequence[str]) -> int:
 
 def _throughput(argv: Sequence[str]) -> int:
     parser = _parser("throughput", input_len=128, output_len=128)
-    parser.add_argument("--num-prompts", type=flag_type(_positive), default=64, metavar="N", help="requests in all [64]")
+    parser.add_argument("--num-prompts", type=integer(1), default=64, metavar="N", help="requests in all [64]")
     args = parser.parse(argv)
     result = measure_throughput(
         _load(parser.given(args)), Workload(args.num_prompts, args.input_len, args.output_len), seed=args.bench_seed
@@ -88,10 +89,10 @@ def _throughput(argv: Sequence[str]) -> int:
 
 def _profile(argv: Sequence[str]) -> int:
     parser = FlagParser("octavo bench profile", f"Measure the {KINDS['profile']}.", ENGINE_GROUPS, usage="octavo bench profile [FLAGS]")
-    parser.add_argument("--rows", type=flag_type(_positive), default=1, metavar="N", help="requests in the step [1]")
-    parser.add_argument("--query-len", type=flag_type(_positive), default=1, metavar="N", help="tokens of each (1: decode) [1]")
+    parser.add_argument("--rows", type=integer(1), default=1, metavar="N", help="requests in the step [1]")
+    parser.add_argument("--query-len", type=integer(1), default=1, metavar="N", help="tokens of each (1: decode) [1]")
     parser.add_argument("--context-len", type=flag_type(parse_int), default=256, metavar="N", help="tokens behind each [256]")
-    parser.add_argument("--num-iters", type=flag_type(_positive), default=50, metavar="N", help="steps measured [50]")
+    parser.add_argument("--num-iters", type=integer(1), default=50, metavar="N", help="steps measured [50]")
     parser.add_argument("--output-json", metavar="FILE", help="write the figures there")
     args = parser.parse(argv)
 
@@ -116,10 +117,8 @@ def _profile(argv: Sequence[str]) -> int:
 
 def _parser(kind: str, *, input_len: int, output_len: int) -> FlagParser:
     parser = FlagParser(f"octavo bench {kind}", f"Measure the {KINDS[kind]}.", ENGINE_GROUPS, usage=f"octavo bench {kind} [FLAGS]")
-    parser.add_argument("--input-len", type=flag_type(_positive), default=input_len, metavar="N", help=f"tokens of a prompt [{input_len}]")
-    parser.add_argument(
-        "--output-len", type=flag_type(_positive), default=output_len, metavar="N", help=f"tokens of an answer [{output_len}]"
-    )
+    parser.add_argument("--input-len", type=integer(1), default=input_len, metavar="N", help=f"tokens of a prompt [{input_len}]")
+    parser.add_argument("--output-len", type=integer(1), default=output_len, metavar="N", help=f"tokens of an answer [{output_len}]")
     parser.add_argument(
         "--bench-seed", type=flag_type(parse_int), default=0, metavar="N", help="what the random prompts are drawn from [0]"
     )
@@ -135,13 +134,6 @@ def _load(given: dict[str, Any]) -> Any:
     return LLM(**{field.name: getattr(room, field.name) for room in rooms for field in dataclasses.fields(room)})
 
 
-def _positive(text: str) -> int:
-    number = parse_int(text)
-    if number < 1:
-        raise ConfigError(f"{text} must be at least 1")
-    return number
-
-
 def _write_json(path: str | None, result: dict[str, Any]) -> None:
     if path is not None:
         Path(path).write_text(json.dumps(result, indent=2) + "\n")
@@ -151,7 +143,7 @@ _HERE = {"latency": _latency, "throughput": _throughput, "profile": _profile}
 _ELSEWHERE = {
     "kernels": "octavo.cli.bench_kernels",
     "serve": "octavo.cli.bench_serve",
-    "sweep": "octavo.cli.bench_serve",
+    "sweep": "octavo.cli.bench_sweep",
     "startup": "octavo.cli.bench_startup",
     "compare": "octavo.cli.bench_compare",
 }

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from octavo.bench.kernels import Timing, fastest_call, judge, kernels
 from octavo.bench.peaks import Neighbours, Peaks, last_cache_bytes, measure_peaks
-from octavo.config.flags import FlagParser, flag_type
+from octavo.cli.flag_types import integer
+from octavo.config.flags import FlagParser
 from octavo.config.schema import ISAS
-from octavo.errors import ConfigError
-from octavo.units import MiB, parse_int
+from octavo.units import MiB
 
 BEYOND_CACHE = 4  # times the last cache: then hardly a line of an operand is still in it when its turn comes again
 
@@ -24,10 +24,10 @@ def bench_kernels_main(argv: Sequence[str]) -> int:
         usage="octavo bench kernels [FLAGS]",
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels whose name has this in it, such as q4_1 or attention")
-    parser.add_argument("--threads", type=flag_type(_positive), metavar="N", help="CPU threads [all]")
+    parser.add_argument("--threads", type=integer(1), metavar="N", help="CPU threads [all]")
     parser.add_argument("--isa", choices=ISAS, help="instruction set [the best]")
     parser.add_argument("--seconds", type=float, default=0.2, metavar="S", help="of each kernel [0.2]")
-    parser.add_argument("--memory-mb", type=flag_type(_positive), metavar="N", help="of weights and of K/V [four times the last cache]")
+    parser.add_argument("--memory-mb", type=integer(1), metavar="N", help="of weights and of K/V [four times the last cache]")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     args = parser.parse(argv)
 
@@ -93,10 +93,3 @@ def _print(peaks: Sequence[Peaks], timings: Sequence[Timing], notes: Sequence[st
         console.print(table)
     for note in notes:
         console.print(f"[yellow]{note}[/yellow]")
-
-
-def _positive(text: str) -> int:
-    number = parse_int(text)
-    if number < 1:
-        raise ConfigError(f"{text} must be at least 1")
-    return number

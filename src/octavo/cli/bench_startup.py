@@ -11,11 +11,10 @@ from typing import Any
 
 from octavo.bench.startup import Start, measure_starts
 from octavo.bench.workload import percentile
-from octavo.config.flags import FlagParser, flag_type
+from octavo.cli.flag_types import integer
+from octavo.config.flags import FlagParser
 from octavo.config.schema import ModelConfig
-from octavo.errors import ConfigError
 from octavo.loaders.store import resolve_model
-from octavo.units import parse_int
 
 PERCENTILES = (10, 25, 50, 75, 90, 99)
 
@@ -28,9 +27,9 @@ def bench_startup_main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("model", nargs="?", default=ModelConfig.model, help=f"[{ModelConfig.model}]")
     parser.add_argument(
-        "--num-iters-cold", type=flag_type(_count), default=1, metavar="N", help="starts with the model dropped from memory [1]"
+        "--num-iters-cold", type=integer(0, 1000), default=1, metavar="N", help="starts with the model dropped from memory [1]"
     )
-    parser.add_argument("--num-iters-warm", type=flag_type(_count), default=5, metavar="N", help="starts with the model in memory [5]")
+    parser.add_argument("--num-iters-warm", type=integer(0, 1000), default=5, metavar="N", help="starts with the model in memory [5]")
     parser.add_argument("--output-json", metavar="FILE", help="write the figures there")
     own, passed = _split(argv)
     args = parser.parse(own)
@@ -71,10 +70,3 @@ def _summary(starts: Sequence[Start]) -> dict[str, Any]:
         "percentiles": {str(percent): percentile(ready, percent) for percent in PERCENTILES},
         "starts": [dataclasses.asdict(start) for start in starts],
     }
-
-
-def _count(text: str) -> int:
-    number = parse_int(text)
-    if not 0 <= number <= 1000:
-        raise ConfigError(f"{text} must lie in 0..1000")
-    return number

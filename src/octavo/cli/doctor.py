@@ -17,7 +17,8 @@ import orjson
 from rich.console import Console
 from rich.markup import escape
 
-from octavo.bench.objective import Objective, parse_slo
+from octavo.cli.flag_types import number
+from octavo.cli.time_limits import read_slo
 from octavo.config import env
 from octavo.config.flags import FlagParser, flag_type
 from octavo.doctor.diagnosis import Diagnosis, diagnose
@@ -27,7 +28,7 @@ from octavo.doctor.observe import observe_bench
 from octavo.doctor.visit import visit
 from octavo.errors import ConfigError
 from octavo.planner.catalogue import find_device
-from octavo.units import parse_int, parse_number
+from octavo.units import parse_int
 
 COLOURS = {"fault": "red", "limit": "yellow", "note": "green"}
 
@@ -93,15 +94,15 @@ def _report(diagnosis: Diagnosis) -> dict[str, object]:
 
 def _stated(args: argparse.Namespace) -> Settings:
     device = find_device(args.device) if args.device else None
-    slo = parse_slo(args.slo) if args.slo else Objective()
+    slo = read_slo(args.slo)
     return Settings(
         max_num_seqs=args.max_num_seqs,
         max_num_batched_tokens=args.max_num_batched_tokens,
         device=device.name if device else None,
         bandwidth=device.bandwidth if device else args.bandwidth_gbs * 1e9 if args.bandwidth_gbs else None,
         weight_bytes=args.weight_bytes,
-        ttft_slo_s=slo.ttft_s,
-        itl_slo_s=slo.itl_s,
+        ttft_slo_s=slo.get("ttft"),
+        itl_slo_s=slo.get("itl"),
     )
 
 
@@ -111,21 +112,14 @@ def _parser() -> FlagParser:
     parser.add_argument(
         "target", nargs="?", default="http://127.0.0.1:8000", metavar="URL|FILE", help="server or bench result [http://127.0.0.1:8000]"
     )
-    parser.add_argument("--seconds", type=flag_type(_seconds), default=10.0, metavar="S", help="how long to look [10]")
+    parser.add_argument("--seconds", type=number(above=0), default=10.0, metavar="S", help="how long to look [10]")
     parser.add_argument("--watch", action="store_true", help="look again and again until interrupted")
     parser.add_argument("--json", action="store_true", help="print the diagnosis as JSON, one line for each look")
-    parser.add_argument("--slo", metavar="ttft=S,itl=S", help="objectives for the p99, as in ttft=0.5,itl=50ms")
+    parser.add_argument("--slo", default="", metavar="ttft=S,itl=S", help="objectives for the p99, as in ttft=0.5,itl=50ms")
     known = parser.add_argument_group("What the server does not tell (a vLLM server, or Octavo without --enable-admin-endpoints)")
     known.add_argument("--max-num-seqs", type=flag_type(parse_int), metavar="N", help="its --max-num-seqs")
     known.add_argument("--max-num-batched-tokens", type=flag_type(parse_int), metavar="N", help="its --max-num-batched-tokens")
     known.add_argument("--weight-bytes", type=flag_type(parse_int), metavar="BYTES", help="size of its weights, as in 32.8g")
     known.add_argument("--device", metavar="NAME", help="its device, by which its bandwidth is known (octavo plan --list names them)")
-    known.add_argument("--bandwidth-gbs", type=flag_type(_seconds), metavar="GB/S", help="its memory's bandwidth, instead of --device")
+    known.add_argument("--bandwidth-gbs", type=number(above=0), metavar="GB/S", help="its memory's bandwidth, instead of --device")
     return parser
-
-
-def _seconds(text: str) -> float:
-    number = parse_number(text)
-    if not 0 < number < float("inf"):
-        raise ConfigError(f"{text} must be more than 0 and finite")
-    return number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 from octavo.cli.plan_csv import table_rows, write_csv
 from octavo.cli.plan_flags import plan_parser
 from octavo.cli.plan_model import PlannedModel, find_planned_model, no_model
+from octavo.cli.time_limits import read_slo
 from octavo.errors import ConfigError, StartupError
 from octavo.planner import catalogue
 from octavo.planner.efficiency import measured_efficiency
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from octavo.planner.memory import MemoryLedger
 
 _THIS = ("this", "cpu")
-_SLO = re.compile(r"(ttft|itl)=(\d+(?:\.\d+)?)(ms|s)")
 
 
 def plan_main(argv: Sequence[str]) -> int:
@@ -124,7 +123,7 @@ def _plan(args: argparse.Namespace, deployment: Deployment) -> Plan:
     mixes = tuple(catalogue.find_workload(name) for name in args.workload) if args.workload else catalogue.workloads()
     traffic = None
     if args.arrivals is not None:
-        limits = _parse_slo(args.slo)
+        limits = read_slo(args.slo)
         traffic = Traffic(mixes[0], args.arrivals, limits.get("ttft"), limits.get("itl"))
     return make_plan(
         deployment,
@@ -165,7 +164,7 @@ def _fit(args: argparse.Namespace, model: PlannedModel) -> int:
         devices,
         weights=[model.weights] if args.weights else None,
         kvs=None if args.kv_cache_dtype == "auto" else [kv_format(args.kv_cache_dtype)],
-        itl_s=_parse_slo(args.slo).get("itl"),
+        itl_s=read_slo(args.slo).get("itl"),
         usd_per_hour=_prices(args, devices),
     )
     if not ways:
@@ -223,14 +222,3 @@ def _list() -> int:
     for api in catalogue.api_rates():
         print(f"price:     {api.name} ${api.input:g} in, ${api.cached_input:g} cached, ${api.output:g} out ({api.source}, {api.date})")
     return 0
-
-
-def _parse_slo(text: str) -> dict[str, float]:
-    """Return seconds by name of `ttft=2s,itl=50ms`. Raises ConfigError."""
-    limits = {}
-    for part in filter(None, text.split(",")):
-        match = _SLO.fullmatch(part.strip())
-        if match is None:
-            raise ConfigError(f"--slo {part.strip()[:64]!r} is no promise; write ttft=2s, itl=50ms or both with a comma")
-        limits[match[1]] = float(match[2]) * (1e-3 if match[3] == "ms" else 1.0)
-    return limits

@@ -20,6 +20,7 @@ from octavo.bench.http_stream import Answer
 from octavo.bench.serving import Record, Run
 from octavo.cli.plan_model import PlannedModel, find_planned_model
 from octavo.cli.simulate_flags import CLOSED_FLAGS, simulate_parser
+from octavo.cli.time_limits import read_goodput
 from octavo.config.resolve import resolve
 from octavo.config.schema import EngineConfig
 from octavo.engine.startup import check_limits, choose_batch_size, choose_mixed_step_s
@@ -73,7 +74,7 @@ def simulate_main(argv: Sequence[str]) -> int:
         "request_rate": "trace" if args.trace else args.rate if math.isfinite(args.rate) else "inf",
         "max_concurrency": args.max_concurrency,
         "step_time": msgspec.to_builtins(step_time),
-    } | simulated_figures(outcomes, args.goodput)
+    } | simulated_figures(outcomes, read_goodput(args.goodput))
     if args.json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
         return 0

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from octavo import __version__
 from octavo.bench.datasets import Lengths, Session, TextCounter, file_sessions, random_sessions, trace_sessions
-from octavo.bench.objective import Objective, parse_slo
+from octavo.bench.objective import Objective
 from octavo.bench.pareto import pareto_front, sweep_page, sweep_table
+from octavo.cli.flag_types import integer, number, rate
+from octavo.cli.time_limits import read_slo
 from octavo.config.flags import ALL_GROUPS, FLAGS, FlagParser, did_you_mean, flag_type
 from octavo.config.resolve import resolve
 from octavo.config.schema import ModelConfig
@@ -25,7 +27,7 @@ from octavo.tune.candidates import Candidate, knobs_for
 from octavo.tune.flags_file import flags_file
 from octavo.tune.search import Outcome, Trial, search
 from octavo.tune.trial import Bench
-from octavo.units import parse_int, parse_positive
+from octavo.units import parse_int
 
 NUM_WARM_UP = 2
 SWITCHES = {True: "on", False: "off"}
@@ -36,7 +38,8 @@ def tune_main(argv: Sequence[str]) -> int:
     args = _parser().parse(own)
     knobs = knobs_for(len(os.sched_getaffinity(0)), (flag.name for flag in FLAGS), args.keep)
     base, fixed = read_base(args.model, serve_words, {knob.flag for knob in knobs})
-    objective = parse_slo(args.slo) if args.slo else Objective()
+    slo = read_slo(args.slo)
+    objective = Objective(slo.get("ttft"), slo.get("itl"))
     sessions, warm_up, arrivals = _workload(args)
     bench = Bench((args.model, *fixed), tuple(sessions), tuple(warm_up), tuple(arrivals), args.max_concurrency, objective)
     deadline_s = time.monotonic() + 60 * args.minutes
@@ -162,16 +165,19 @@ def _cut(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 def _parser() -> FlagParser:
     about = "Search the flags of octavo serve for this machine and a workload. Flags behind -- are where the search begins."
     parser = FlagParser("octavo tune", about, usage="octavo tune [MODEL] --workload FILE [FLAGS] [-- FLAGS OF SERVE]")
+    count = integer(1, 1_000_000)
     parser.add_argument("model", nargs="?", metavar="MODEL", default=ModelConfig.model, help=f"model to tune for [{ModelConfig.model}]")
     parser.add_argument(
         "--workload", metavar="FILE", required=True, help="custom, ShareGPT or timed-trace file, as octavo bench serve reads them"
     )
-    parser.add_argument("--slo", metavar="ttft=S,itl=S", help="only answers within these count, as in ttft=0.5,itl=50ms [all count]")
-    parser.add_argument("--num-prompts", type=flag_type(_positive), default=64, metavar="N", help="sessions of a whole run [64]")
-    parser.add_argument("--max-concurrency", type=flag_type(_positive), default=16, metavar="N", help="sessions at once [16]")
-    parser.add_argument("--request-rate", type=flag_type(parse_positive), default=float("inf"), metavar="R", help="sessions a second [inf]")
-    parser.add_argument("--candidates", type=flag_type(_positive), default=12, metavar="N", help="candidates of the first round [12]")
-    parser.add_argument("--minutes", type=flag_type(parse_positive), default=15.0, metavar="M", help="time to spend, about [15]")
+    parser.add_argument(
+        "--slo", default="", metavar="ttft=S,itl=S", help="only answers within these count, as in ttft=0.5,itl=50ms [all count]"
+    )
+    parser.add_argument("--num-prompts", type=count, default=64, metavar="N", help="sessions of a whole run [64]")
+    parser.add_argument("--max-concurrency", type=count, default=16, metavar="N", help="sessions at once [16]")
+    parser.add_argument("--request-rate", type=flag_type(rate), default=float("inf"), metavar="R", help="sessions a second [inf]")
+    parser.add_argument("--candidates", type=count, default=12, metavar="N", help="candidates of the first round [12]")
+    parser.add_argument("--minutes", type=number(above=0), default=15.0, metavar="M", help="time to spend, about [15]")
     parser.add_argument(
         "--keep", type=_knob, action="append", default=[], metavar="FLAG", help="a flag that is not to be turned; repeatable"
     )
@@ -187,10 +193,3 @@ def _knob(text: str) -> str:
     if name not in known:
         raise argparse.ArgumentTypeError(f"there is no flag {text!r}{did_you_mean(name, known)}")
     return name
-
-
-def _positive(text: str) -> int:
-    number = parse_int(text)
-    if not 1 <= number <= 1_000_000:
-        raise ConfigError(f"{text} must lie in 1..1,000,000")
-    return number

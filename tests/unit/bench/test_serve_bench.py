@@ -21,8 +21,9 @@ from octavo.bench.datasets import (
 from octavo.bench.figures import concurrency, figures, tokens_per_second
 from octavo.bench.http_stream import Answer
 from octavo.bench.pareto import pareto_front, sweep_page
-from octavo.bench.report import block, page, sparkline
+from octavo.bench.report import page
 from octavo.bench.serving import Record, Run
+from octavo.cli.bench_serve_view import block
 from octavo.errors import ConfigError
 from octavo.simulator.arrivals import Ramp, arrival_times
 
@@ -192,11 +193,6 @@ def test_charts_of_any_values_are_xml(values):
         svg.span_chart("t", "x", "y", [[(0, value)] for value in values]),
     ):
         ElementTree.fromstring(chart)
-
-
-def test_a_sparkline_fits_its_width():
-    assert sparkline([0, 1]) == "▁█"
-    assert len(sparkline(range(1000), 50)) == 50
 
 
 def test_results_are_compared_by_what_is_better():

@@ -155,7 +155,7 @@ def test_measured_runs_stand_beside_the_floors(capsys, tmp_path):
         (["qwen3-32b", *H100, "-tp", "3"], "cannot share evenly"),
         (["qwen3-32b", *H100, "--csv", "format"], "is no table"),
         (["qwen3-32b", *H100, "--workload", "agent"], "did you mean agentic"),
-        (["qwen3-32b", *H100, "--arrivals", "1", "--slo", "ttft=2"], "is no promise"),
+        (["qwen3-32b", *H100, "--arrivals", "1", "--slo", "ttft=fast"], "is no time"),
         (["qwen3-32b", *H100, "--gpu-memory-utilization", "1.5"], "at most 1"),
         (["qwen3-32b", *H100, "--bench", "nowhere.json"], "cannot be read"),
         (["qwen3-32b", "--fit", "many"], "is no load"),

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from octavo.bench.http_stream import Answer
-from octavo.bench.objective import Objective, parse_slo
+from octavo.bench.objective import Objective
 from octavo.bench.serving import Record, Run
 from octavo.cli.tune import is_valid, read_base
 from octavo.errors import ConfigError
@@ -141,14 +141,6 @@ def test_only_answers_within_the_objective_count():
     assert Objective().score(run) == 15
     assert Objective(ttft_s=0.5).score(run) == 10
     assert Objective(ttft_s=0.5, itl_s=0.05).score(run) == 5
-
-
-def test_objectives_are_read_in_seconds_and_milliseconds():
-    assert parse_slo("ttft=0.5,itl=50ms") == Objective(0.5, 0.05)
-    assert str(parse_slo("ttft=0.5s")) == "ttft=0.5"
-    for text in ("tpot=1", "ttft=fast", "ttft=0", "itl"):
-        with pytest.raises(ConfigError, match="--slo"):
-            parse_slo(text)
 
 
 def test_the_file_is_one_that_serve_reads(tmp_path):
