@@ -11,8 +11,9 @@ which they are, and they know nothing of norms and residuals.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from octavo.models.weights import BoundTensors
 from octavo.ops.interface import Batch, KVCache, Ops, Tensor, Weight
@@ -31,16 +32,14 @@ class MLP(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class DecoderLayer:
+class DecoderLayer(Struct, frozen=True):
     attn_norm: Tensor
     attention: Attention
     mlp_norm: Tensor
     mlp: MLP
 
 
-@dataclass(frozen=True)
-class Decoder:
+class Decoder(Struct, frozen=True):
     """`lm_head` is `embed` itself where embeddings are tied."""
 
     norm_eps: float

@@ -16,9 +16,9 @@ Sources: DeepSeek-V2 (2024), sections 2.1 and 2.2; DeepSeek-V3 (2024), section 2
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from octavo.errors import ModelError
 from octavo.models.decoder import Decoder, assemble
@@ -28,8 +28,7 @@ from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
 from octavo.specs import ExpertsSpec, Format, LatentSpec, ModelSpec, RawTensor
 
 
-@dataclass(frozen=True)
-class LatentAttention:
+class LatentAttention(Struct, frozen=True):
     """Matrices [out_features, in_features] and vectors, None where this model has none.
 
     `k_up` and `v_up` are the halves of kv_b_proj by head: k_up [H * kv_lora_rank, qk_nope_head_dim], each head's part turned,
@@ -68,8 +67,7 @@ class LatentAttention:
         return ops.linear(ops.head_linear(mixed, self.v_up, heads), self.o, self.o_bias)
 
 
-@dataclass(frozen=True)
-class MixtureOfExperts:
+class MixtureOfExperts(Struct, frozen=True):
     """The router [E, D], and the matrices of the E experts one after another; `shared` is the MLP that every token passes."""
 
     numbers: ExpertsSpec

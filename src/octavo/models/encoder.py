@@ -13,15 +13,15 @@ Source: BERT (Devlin 2019), section 3; Attention Is All You Need (Vaswani 2017),
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from octavo.models.weights import bind_tensors
 from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
 from octavo.specs import EncoderSpec, RawTensor
 
 
-@dataclass(frozen=True)
-class EncoderLayer:
+class EncoderLayer(Struct, frozen=True):
     q: Weight
     q_bias: Tensor
     k: Weight
@@ -40,8 +40,7 @@ class EncoderLayer:
     mlp_norm_bias: Tensor
 
 
-@dataclass(frozen=True)
-class Classifier:
+class Classifier(Struct, frozen=True):
     """The head of a classification model: `pooler` [D, D], `classifier` [labels, D]."""
 
     pooler: Weight
@@ -50,8 +49,7 @@ class Classifier:
     classifier_bias: Tensor
 
 
-@dataclass(frozen=True)
-class Encoder:
+class Encoder(Struct, frozen=True):
     spec: EncoderSpec
     embed: Weight
     position_embed: Weight

@@ -10,7 +10,8 @@ Sources: Llama (Touvron 2023) section 2; GQA (Ainslie 2023); Mistral 7B (Jiang 2
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from octavo.models.decoder import Decoder, assemble
 from octavo.models.weights import bind_tensors
@@ -18,8 +19,7 @@ from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
 from octavo.specs import ModelSpec, RawTensor
 
 
-@dataclass(frozen=True)
-class GroupedAttention:
+class GroupedAttention(Struct, frozen=True):
     """Matrices [out_features, in_features] and vectors, None where this model has none."""
 
     spec: ModelSpec
@@ -51,8 +51,7 @@ class GroupedAttention:
         return ops.linear(mixed, self.o, self.o_bias)
 
 
-@dataclass(frozen=True)
-class GatedMLP:
+class GatedMLP(Struct, frozen=True):
     activation: str
     gate: Weight
     up: Weight

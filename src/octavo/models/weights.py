@@ -7,27 +7,26 @@ the spec asks for is there, in its shape, and no other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from octavo.ops.interface import Backend
 from octavo.specs import RawTensor
 
-Part = TypeVar("Part")
+Part = TypeVar("Part", bound=Struct)
 
 
-@dataclass(frozen=True)
-class BoundTensors:
+class BoundTensors(Struct, frozen=True):
     """Matrices (Weight) and vectors (Tensor) by name. `num_bytes`: what the backend holds of them."""
 
     tensors: Mapping[str, Any]
     num_bytes: int
 
     def fill(self, part: type[Part], prefix: str = "", **known: Any) -> Part:
-        """Return `part`, a dataclass, of what is known and the tensors that are called `prefix` and a field's name; None for those
+        """Return `part`, a struct, of what is known and the tensors that are called `prefix` and a field's name; None for those
         that the model does not have."""
-        names = (field.name for field in fields(cast(Any, part)))
-        return part(**known, **{name: self.tensors.get(prefix + name) for name in names if name not in known})
+        return part(**known, **{name: self.tensors.get(prefix + name) for name in part.__struct_fields__ if name not in known})
 
 
 def bind_tensors(tensors: Iterable[tuple[str, RawTensor]], backend: Backend) -> BoundTensors:
