@@ -24,6 +24,8 @@ this machine beyond those that the operator typed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class OctavoError(Exception):
     """Root of the tree. `status` is the HTTP status, `type`, `code` and `param` the fields of OpenAI's error object."""
@@ -116,3 +118,12 @@ class ModelError(StartupError):
 
 class OutOfMemory(StartupError):
     code = "out_of_memory"
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """Return '; did you mean X or Y?' for an error's end: the nearest of `known`, `most` at most, or nothing when none is near."""
+    import difflib  # no error, no need
+
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, n=most, cutoff=0.6)
+    return f"; did you mean {' or '.join(names[name] for name in near)}?" if near else ""

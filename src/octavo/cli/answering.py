@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from octavo.config.flags import ENGINE_GROUPS, FlagParser
+from octavo.config.flag_parser import FlagParser
+from octavo.config.flags import ENGINE_GROUPS
 from octavo.config.resolve import resolve
 
 Message = dict[str, str]

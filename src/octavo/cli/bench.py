@@ -13,10 +13,11 @@ from typing import Any
 from octavo.bench.engine_bench import measure_latency, measure_throughput
 from octavo.bench.workload import Workload
 from octavo.cli.flag_types import integer
-from octavo.config.flags import ENGINE_GROUPS, FlagParser, did_you_mean, flag_type
+from octavo.config.flag_parser import FlagParser, flag_type
+from octavo.config.flags import ENGINE_GROUPS
 from octavo.config.resolve import resolve
 from octavo.config.schema import EngineConfig
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, did_you_mean
 from octavo.units import parse_int
 
 KINDS = {

@@ -7,7 +7,7 @@ from math import isnan
 from pathlib import Path
 
 from octavo.bench.compare import compare, differing_settings, read_result
-from octavo.config.flags import FlagParser
+from octavo.config.flag_parser import FlagParser
 from octavo.errors import ConfigError
 
 _STYLES = {"better": "green", "worse": "red", "same": "dim"}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from octavo.bench.kernels import Timing, fastest_call, judge, kernels
 from octavo.bench.peaks import Neighbours, Peaks, last_cache_bytes, measure_peaks
 from octavo.cli.flag_types import integer
-from octavo.config.flags import FlagParser
+from octavo.config.flag_parser import FlagParser
 from octavo.config.schema import ISAS
 from octavo.units import MiB
 

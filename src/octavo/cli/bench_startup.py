@@ -12,7 +12,7 @@ from typing import Any
 from octavo.bench.startup import Start, measure_starts
 from octavo.bench.workload import percentile
 from octavo.cli.flag_types import integer
-from octavo.config.flags import FlagParser
+from octavo.config.flag_parser import FlagParser
 from octavo.config.schema import ModelConfig
 from octavo.loaders.store import resolve_model
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from octavo.cli.answering import Answered, Answerer, Message, Options, Write, answering_parser, open_answerer
-from octavo.config.flags import did_you_mean, flag_type
-from octavo.errors import RequestError
+from octavo.config.flag_parser import flag_type
+from octavo.errors import RequestError, did_you_mean
 from octavo.units import parse_int
 
 HELP = """\

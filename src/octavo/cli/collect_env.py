@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from octavo import __version__
-from octavo.config.flags import FlagParser
+from octavo.config.flag_parser import FlagParser
 from octavo.units import format_bytes
 
 PACKAGES = ("numpy", "tokenizers", "msgspec", "pyzmq", "starlette", "uvicorn", "httptools", "pydantic", "orjson", "jinja2")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from octavo.cli.answering import Options, answering_parser, open_answerer
-from octavo.config.flags import flag_type
+from octavo.config.flag_parser import flag_type
 from octavo.errors import ConfigError
 from octavo.units import parse_int
 

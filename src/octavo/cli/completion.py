@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.config.flags import ALL_GROUPS, FlagParser, flags_in
+from octavo.config.flag_parser import FlagParser
+from octavo.config.flags import ALL_GROUPS, flags_in
 from octavo.errors import ConfigError
 
 SHELLS = ("bash", "zsh", "fish")

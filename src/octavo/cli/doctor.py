@@ -20,7 +20,7 @@ from rich.markup import escape
 from octavo.cli.flag_types import number
 from octavo.cli.time_limits import read_slo
 from octavo.config import env
-from octavo.config.flags import FlagParser, flag_type
+from octavo.config.flag_parser import FlagParser, flag_type
 from octavo.doctor.diagnosis import Diagnosis, diagnose
 from octavo.doctor.finding import Finding
 from octavo.doctor.observation import Observation, Settings

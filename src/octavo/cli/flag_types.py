@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from octavo.config.flags import flag_type
+from octavo.config.flag_parser import flag_type
 from octavo.errors import ConfigError
 from octavo.units import parse_int, parse_number
 

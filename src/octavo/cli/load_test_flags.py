@@ -6,7 +6,7 @@ import math
 
 from octavo.bench.datasets import DATASETS
 from octavo.cli.flag_types import integer, number, rate
-from octavo.config.flags import FlagParser, flag_type
+from octavo.config.flag_parser import FlagParser, flag_type
 from octavo.config.schema import ModelConfig
 from octavo.units import parse_int
 

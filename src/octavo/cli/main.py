@@ -51,12 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, argv: list[str]) -> int:
-    from octavo.errors import ConfigError, OctavoError, StartupError
+    from octavo.errors import ConfigError, OctavoError, StartupError, did_you_mean
 
     try:
         if name not in COMMANDS:
-            from octavo.config.flags import did_you_mean
-
             raise ConfigError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}; see octavo --help")
         command = import_module(COMMANDS[name][0])
         code: int = getattr(command, f"{name.replace('-', '_')}_main")(argv)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from octavo.cli.plan_csv import TABLES
-from octavo.config.flags import FlagParser, flag_type
+from octavo.config.flag_parser import FlagParser, flag_type
 from octavo.errors import ConfigError
 from octavo.planner.plan import CONVERSATION
 from octavo.units import parse_int, parse_number

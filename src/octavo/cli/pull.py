@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.config.flags import FlagParser
+from octavo.config.flag_parser import FlagParser
 
 
 def pull_main(argv: Sequence[str]) -> int:

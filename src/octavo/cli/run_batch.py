@@ -16,7 +16,8 @@ from typing import Any
 
 import orjson
 
-from octavo.config.flags import ENGINE_GROUPS, FlagParser, flag_type
+from octavo.config.flag_parser import FlagParser, flag_type
+from octavo.config.flags import ENGINE_GROUPS
 from octavo.config.resolve import resolve
 from octavo.config.schema import EngineConfig
 from octavo.config.server_schema import ServerConfig

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from octavo.client.engine_launch import LaunchedEngine
 from octavo.config.flag_files import read_config
-from octavo.config.flags import ALL_GROUPS, FlagParser, flags_in
+from octavo.config.flag_parser import FlagParser
+from octavo.config.flags import ALL_GROUPS, flags_in
 from octavo.config.resolve import resolve
 
 

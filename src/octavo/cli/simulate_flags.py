@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from octavo.cli.flag_types import integer, number, rate
-from octavo.config.flags import FlagParser, flag_type
+from octavo.config.flag_parser import FlagParser, flag_type
 from octavo.units import parse_int
 
 CLOSED_FLAGS = frozenset({"kv-offload-gib", "kv-offload-dir", "kv-events-config", "preemption-mode", "prefix-caching-hash-algo"})

@@ -18,10 +18,11 @@ from octavo.bench.objective import Objective
 from octavo.bench.pareto import pareto_front, sweep_page, sweep_table
 from octavo.cli.flag_types import integer, number, rate
 from octavo.cli.time_limits import read_slo
-from octavo.config.flags import ALL_GROUPS, FLAGS, FlagParser, did_you_mean, flag_type
+from octavo.config.flag_parser import FlagParser, flag_type
+from octavo.config.flags import ALL_GROUPS, FLAGS
 from octavo.config.resolve import resolve
 from octavo.config.schema import ModelConfig
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, did_you_mean
 from octavo.simulator.arrivals import arrival_times
 from octavo.tune.candidates import Candidate, knobs_for
 from octavo.tune.flags_file import flags_file

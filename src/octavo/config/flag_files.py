@@ -8,15 +8,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec.json
 import msgspec.yaml
 
-from octavo.errors import ConfigError
-
-if TYPE_CHECKING:
-    from octavo.config.flags import Flag
+from octavo.config.flags import Flag
+from octavo.errors import ConfigError, did_you_mean
 
 MAX_FILE_BYTES = 1 << 20
 SECRET_FLAGS = ("api-key",)
@@ -52,8 +50,6 @@ def read_config(path: Path, flags: Iterable[Flag]) -> dict[str, Any]:
     values = {}
     for name, value in named.items():
         if name not in known:
-            from octavo.config.flags import did_you_mean
-
             raise ConfigError(f"{path}: there is no flag {name!r}{did_you_mean(name, known)}")
         try:
             values[name] = _value(known[name], value)

@@ -1,79 +1,22 @@
 """The table of command-line flags: parsing, `--help`, the docs and the resolution of settings all read it.
 
 A Flag sets one field of EngineConfig or ServerConfig, and only flags that are honoured stand here. Knows no command.
-`_` and `-` are the same in a flag's name, switches have a `--no-` form, integers may be written 4k or 4K (units.parse_int).
 """
 
 from __future__ import annotations
 
-import argparse
-import difflib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any, Literal, NoReturn
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import msgspec
-
-from octavo.config.flag_files import expand_files
-from octavo.config.schema import HASH_ALGOS, ISAS, KV_DTYPE_NAMES, EngineConfig, KVEventsConfig
-from octavo.config.server_schema import ServerConfig
-from octavo.errors import ConfigError
+from octavo.config.flag_values import one_of, read_key_file, read_kv_events, read_length
+from octavo.config.schema import HASH_ALGOS, ISAS, KV_DTYPE_NAMES
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.units import parse_int, parse_number
 
 Group = Literal["Model", "Memory", "Scheduling", "Runtime", "HTTP", "Access", "Tools", "Observability"]
 ENGINE_GROUPS: tuple[Group, ...] = ("Model", "Memory", "Scheduling", "Runtime")
 ALL_GROUPS: tuple[Group, ...] = (*ENGINE_GROUPS, "HTTP", "Access", "Tools", "Observability")
-
-
-def _text(text: str) -> str:
-    return text
-
-
-def _length(text: str) -> int | None:
-    length = None if text == "auto" else parse_int(text)
-    return None if length == -1 else length
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text in choices:
-            return text
-        raise ConfigError(f"{text!r} is none of {', '.join(choices)}{did_you_mean(text, choices)}")
-
-    return parse
-
-
-def read_kv_events(text: str) -> KVEventsConfig:
-    """Return the JSON object `text` as settings of KV events. Raises ConfigError."""
-    names = [field.name for field in fields(KVEventsConfig)]
-    try:
-        given = msgspec.json.decode(text, type=dict[str, Any])
-        for name in given:
-            if name not in names:
-                raise ConfigError(f"there is no setting {name!r}; known: {', '.join(names)}{did_you_mean(name, names)}")
-        return msgspec.convert(given, KVEventsConfig)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"it must be a JSON object of {', '.join(names)}: {error}") from error
-
-
-def read_key_file(text: str) -> tuple[str, ...]:
-    """Return the keys in the file at path `text`, one a line; blank lines and lines that begin with # are passed over.
-
-    Raises ConfigError when it cannot be read, holds no key, or others than its owner may read it.
-    """
-    try:
-        path = Path(text)
-        if path.stat().st_mode & 0o077:
-            raise ConfigError(f"{text}: others than its owner may use this file; run chmod 600 on it")
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{text}: cannot be read ({type(error).__name__})") from error
-    keys = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
-    if not keys:
-        raise ConfigError(f"{text}: holds no key")
-    return keys
 
 
 @dataclass(frozen=True)
@@ -88,7 +31,7 @@ class Flag:
     group: Group
     help: str
     metavar: str = ""
-    parse: Callable[[str], Any] = _text
+    parse: Callable[[str], Any] = str
     switch: bool = False
     repeatable: bool = False
 
@@ -123,7 +66,7 @@ FLAGS: tuple[Flag, ...] = (
         "Model",
         "longest prompt + answer, in tokens; auto or -1, as when it is not given: the model's own, less where memory is short",
         "N|auto",
-        _length,
+        read_length,
     ),
     Flag("chat-template", "model.chat_template", "Model", "Jinja file that replaces the model's own chat template", "FILE"),
     Flag(
@@ -132,7 +75,7 @@ FLAGS: tuple[Flag, ...] = (
         "Model",
         "auto: sampling defaults from the model's files; octavo: none",
         "auto|octavo",
-        _one_of("auto", "octavo"),
+        one_of("auto", "octavo"),
     ),
     Flag(
         "logprobs-mode",
@@ -140,7 +83,7 @@ FLAGS: tuple[Flag, ...] = (
         "Model",
         "whose logprobs answers tell: raw, the model's own; processed, of what the token was drawn from",
         "raw_logprobs|processed_logprobs",
-        _one_of("raw_logprobs", "processed_logprobs"),
+        one_of("raw_logprobs", "processed_logprobs"),
     ),
     Flag(
         "runner",
@@ -148,7 +91,7 @@ FLAGS: tuple[Flag, ...] = (
         "Model",
         "generate: text; pooling: vectors and scores of encoders; auto: what the model does",
         "auto|generate|pooling",
-        _one_of("auto", "generate", "pooling"),
+        one_of("auto", "generate", "pooling"),
     ),
     Flag("seed", "model.seed", "Model", "make requests without a seed reproducible, in order of arrival", "N", parse_int),
     Flag("block-size", "cache.block_size", "Memory", "token positions in one block of KV memory: 16, 32, 64 or 128", "N", parse_int),
@@ -175,7 +118,7 @@ FLAGS: tuple[Flag, ...] = (
         "how keys and values are stored: fp8 is fp8_e4m3 without a scale, int8 is int8_per_token_head, a scale for each vector; "
         "fp8_ds_mla, of latent attention alone: fp8 with a scale for 128 numbers, the rotary key in bf16",
         "auto|f16|bf16|f32|fp8|int8|fp8_ds_mla",
-        _one_of("auto", *KV_DTYPE_NAMES),
+        one_of("auto", *KV_DTYPE_NAMES),
     ),
     Flag("num-gpu-blocks-override", "cache.num_gpu_blocks_override", "Memory", "exact number of KV blocks; overrides both", "N", parse_int),
     Flag("enable-prefix-caching", "cache.enable_prefix_caching", "Memory", "reuse the KV memory of prompts that begin alike", switch=True),
@@ -186,7 +129,7 @@ FLAGS: tuple[Flag, ...] = (
         "hash of cached blocks: sha256 and xxhash under a secret of this start, the cbor ones the same in every process "
         "with the same PYTHONHASHSEED; xxhash needs octavo[xxhash]",
         "|".join(HASH_ALGOS),
-        _one_of(*HASH_ALGOS),
+        one_of(*HASH_ALGOS),
     ),
     Flag(
         "kv-events-config",
@@ -217,7 +160,7 @@ FLAGS: tuple[Flag, ...] = (
         "Memory",
         "how a preempted request gets its KV back: computed again, from beyond the pool, or what costs less by measurement",
         "auto|recompute|swap",
-        _one_of("auto", "recompute", "swap"),
+        one_of("auto", "recompute", "swap"),
     ),
     Flag(
         "kv-cache-metrics", "cache.kv_cache_metrics", "Memory", "measure how long KV blocks stay in the pool; see metrics.md", switch=True
@@ -255,7 +198,7 @@ FLAGS: tuple[Flag, ...] = (
         "defaults: throughput doubles the two sizes and cuts no prompt for a pace, interactivity halves tokens and milliseconds of a step "
         "and takes the instruction set that is fastest for single streams",
         "balanced|throughput|interactivity",
-        _one_of("balanced", "throughput", "interactivity"),
+        one_of("balanced", "throughput", "interactivity"),
     ),
     Flag(
         "mixed-step-ms",
@@ -272,7 +215,7 @@ FLAGS: tuple[Flag, ...] = (
         "Scheduling",
         "fcfs: first come, first served, tenants by turns; priority: lower values of a request's priority first",
         "fcfs|priority",
-        _one_of("fcfs", "priority"),
+        one_of("fcfs", "priority"),
     ),
     Flag(
         "enable-chunked-prefill",
@@ -325,7 +268,7 @@ FLAGS: tuple[Flag, ...] = (
         "Runtime",
         "native: the C++ library; reference: NumPy, slow, the definition",
         "native|reference",
-        _one_of("native", "reference"),
+        one_of("native", "reference"),
     ),
     Flag(
         "enforce-eager",
@@ -348,7 +291,7 @@ FLAGS: tuple[Flag, ...] = (
         "Runtime",
         "instruction set of the native library",
         "|".join(ISAS),
-        _one_of(*ISAS),
+        one_of(*ISAS),
     ),
     Flag("host", "server.host", "HTTP", "address to listen on", "HOST"),
     Flag("port", "server.port", "HTTP", "port to listen on (0: any free one)", "PORT", parse_int),
@@ -470,7 +413,7 @@ FLAGS: tuple[Flag, ...] = (
         "how the model writes tool calls; auto: as its chat template teaches, if that is surely one of "
         f"{', '.join(sorted(TOOL_FORMATS))}; none: not at all",
         "NAME",
-        _one_of("auto", "none", *TOOL_FORMATS),
+        one_of("auto", "none", *TOOL_FORMATS),
     ),
     Flag(
         "reasoning-parser",
@@ -478,7 +421,7 @@ FLAGS: tuple[Flag, ...] = (
         "Tools",
         f"how the model marks its reasoning: {', '.join(sorted(REASONING_FORMATS))}; none: reasoning is left in the answer's text",
         "NAME",
-        _one_of("none", *REASONING_FORMATS),
+        one_of("none", *REASONING_FORMATS),
     ),
     Flag(
         "response-store-bytes",
@@ -495,7 +438,7 @@ FLAGS: tuple[Flag, ...] = (
         "Observability",
         "lines for people, or one JSON object a line",
         "text|json",
-        _one_of("text", "json"),
+        one_of("text", "json"),
     ),
     Flag("disable-log-stats", "server.disable_log_stats", "Observability", "no line of figures every ten seconds", switch=True),
     Flag(
@@ -504,121 +447,10 @@ FLAGS: tuple[Flag, ...] = (
         "Observability",
         "how much the log says",
         "debug|info|warning|error",
-        _one_of("debug", "info", "warning", "error"),
+        one_of("debug", "info", "warning", "error"),
     ),
 )
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return '; did you mean X?' for the nearest of `known`, or nothing when none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
-def default_of(field: str) -> Any:
-    """Return the default of a field such as model.max_model_len."""
-    room, name = field.split(".")
-    return getattr(ServerConfig() if room == "server" else getattr(EngineConfig(), room), name)
-
-
 def flags_in(groups: Sequence[Group]) -> tuple[Flag, ...]:
     return tuple(flag for flag in FLAGS if flag.group in groups)
-
-
-def describe(flag: Flag) -> str:
-    """Return the flag's help with its default, as --help and the docs show it."""
-    default = default_of(flag.field)
-    if default is None or default == ():
-        return flag.help
-    shown = (
-        {True: "on", False: "off"}[default]
-        if isinstance(default, bool)
-        else f"{default:,}"
-        if isinstance(default, int) and default > 9999
-        else default
-    )
-    return f"{flag.help} [{shown}]"
-
-
-def _shown(default: Any) -> str:
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    return f"{default:,}" if isinstance(default, int) and default > 9999 else str(default)
-
-
-def flags_markdown() -> str:
-    """Return the table of flags for the docs."""
-    lines = ["| flag | meaning |", "|---|---|"]
-    for flag in FLAGS:
-        form = f"--[no-]{flag.name}" if flag.switch else f"{flag.option} {flag.metavar}"
-        lines.append(f"| `{form.replace('|', chr(92) + '|')}` | {describe(flag)} |")
-    return "\n".join(lines) + "\n"
-
-
-class FlagParser(argparse.ArgumentParser):
-    """argparse over the table. Mistakes raise ConfigError and name the nearest right flag."""
-
-    def __init__(self, prog: str, description: str, groups: Sequence[Group] = (), usage: str | None = None) -> None:
-        super().__init__(prog=prog, description=description, usage=usage, allow_abbrev=False, formatter_class=_HelpFormatter)
-        self._flags = flags_in(groups)
-        for group in groups:
-            section = self.add_argument_group(group)
-            for flag in flags_in((group,)):
-                _add(section, flag)
-
-    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Return the parsed arguments. Raises ConfigError."""
-        namespace, rest = self.parse_known_args([_dashed(word) for word in expand_files(argv)])
-        for word in rest:
-            if word.startswith("-") and len(word) > 1:
-                name = word.split("=", 1)[0]
-                known = [option for option in self._option_string_actions if option.startswith("--")]
-                raise ConfigError(f"unknown flag {name}{did_you_mean(name, known)}")
-        if rest:
-            raise ConfigError(f"unexpected argument {rest[0]!r}; see {self.prog} --help")
-        return namespace
-
-    def given(self, namespace: argparse.Namespace) -> dict[str, Any]:
-        """Return the flags of the table that the command line gave: name -> value."""
-        return {flag.name: getattr(namespace, flag.dest) for flag in self._flags if hasattr(namespace, flag.dest)}
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message.removeprefix("argument "))
-
-
-def _add(section: argparse._ArgumentGroup, flag: Flag) -> None:
-    if flag.switch:
-        section.add_argument(flag.option, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=describe(flag))
-    else:
-        section.add_argument(
-            flag.option,
-            metavar=flag.metavar,
-            type=flag_type(flag.parse),
-            action="append" if flag.repeatable else "store",
-            default=argparse.SUPPRESS,
-            help=describe(flag).replace("%", "%%"),
-        )
-
-
-def flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return `parse` for argparse, which wants its own exception and then puts the flag's name before the message."""
-
-    def typed(text: str) -> Any:
-        try:
-            return parse(text)
-        except ConfigError as error:
-            raise argparse.ArgumentTypeError(error.message) from error
-
-    return typed
-
-
-def _dashed(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=36, width=110)

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from octavo.errors import ConfigError, ModelError
+from octavo.errors import ConfigError, ModelError, did_you_mean
 from octavo.planner.hf_shape import shape_from_config
-from octavo.planner.names import nearest
 from octavo.planner.shape import ModelShape
 from octavo.units import GiB
 
@@ -134,7 +133,9 @@ def find_device(name: str) -> Device:
     entry = named.get(name.lower())
     if entry is None:
         known = [entry.name for entry in _device_entries()]
-        raise ConfigError(f"there is no device {name[:64]!r}{nearest(name, known)}; known are {', '.join(known)}, or `this` machine")
+        raise ConfigError(
+            f"there is no device {name[:64]!r}{did_you_mean(name, known, most=2)}; known are {', '.join(known)}, or `this` machine"
+        )
     return entry.device()
 
 
@@ -174,7 +175,7 @@ def find_model_entry(name: str) -> ModelEntry:
     if key not in known:
         key = next((short for short in known if key in (f"{short}-instruct", f"{short}-it", f"{short}-base")), key)
     if key not in known:
-        raise ModelError(f"there is no model {name[:128]!r}{nearest(key, known)}; known are {', '.join(known)}")
+        raise ModelError(f"there is no model {name[:128]!r}{did_you_mean(key, known, most=2)}; known are {', '.join(known)}")
     return msgspec.json.decode((_DATA / "models" / f"{key}.json").read_bytes(), type=ModelEntry)
 
 
@@ -203,5 +204,5 @@ Entry = TypeVar("Entry")
 def _find(name: str, entries: Iterable[Entry], name_of: Callable[[Entry], str], what: str) -> Entry:
     named = {name_of(entry): entry for entry in entries}
     if name.lower() not in named:
-        raise ConfigError(f"there is no {what} {name[:64]!r}{nearest(name, named)}; there are {', '.join(named)}")
+        raise ConfigError(f"there is no {what} {name[:64]!r}{did_you_mean(name, named, most=2)}; there are {', '.join(named)}")
     return named[name.lower()]

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from octavo.errors import ConfigError
-from octavo.planner.names import nearest
+from octavo.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -133,5 +132,5 @@ def _find(name: str, table: Mapping[str, Entry], aliases: Mapping[str, str], wha
     key = name.lower().replace("-", "_")
     found = table.get(aliases.get(key, key))
     if found is None:
-        raise ConfigError(f"there is no {what} {name[:64]!r}{nearest(name, table)}; there are {', '.join(table)}")
+        raise ConfigError(f"there is no {what} {name[:64]!r}{did_you_mean(name, table, most=2)}; there are {', '.join(table)}")
     return found

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, did_you_mean
 from octavo.planner.formats import WeightFormat
 from octavo.planner.layer_kinds import LayerKind, group_layers, kinds_of_layers
-from octavo.planner.names import nearest
 from octavo.planner.settings import Settings
 from octavo.planner.shape import ModelShape, WeightCounts
 
@@ -48,7 +47,7 @@ def shape_from_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int
     architecture = metadata.get("general.architecture")
     if architecture not in _FAMILIES:
         raise ModelError(
-            f"{name}: architecture {repr(architecture)[:64]} is not known{nearest(str(architecture), _FAMILIES)}; known are "
+            f"{name}: architecture {repr(architecture)[:64]} is not known{did_you_mean(str(architecture), _FAMILIES, most=2)}; known are "
             f"{', '.join(_FAMILIES)}. Size it by numbers: --layers, --kv-heads, --head-dim, --params"
         )
     family = _FAMILIES[architecture]

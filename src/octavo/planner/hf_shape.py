@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, did_you_mean
 from octavo.planner.layer_kinds import LayerKind, group_layers, kinds_of_layers
-from octavo.planner.names import nearest
 from octavo.planner.settings import Settings
 from octavo.planner.shape import ModelShape, WeightCounts
 from octavo.units import cdiv
@@ -123,7 +122,7 @@ def _family(config: Settings) -> str:
     name = _ALIASES.get(given, given) if isinstance(given, str) else None
     if name not in FAMILIES:
         raise ModelError(
-            f"{config.source}: model_type {repr(given)[:64]} is not known{nearest(str(given), FAMILIES)}; known are "
+            f"{config.source}: model_type {repr(given)[:64]} is not known{did_you_mean(str(given), FAMILIES, most=2)}; known are "
             f"{', '.join(FAMILIES)}. Size it by numbers: --layers, --kv-heads, --head-dim, --params"
         )
     return str(name)

@@ -3,7 +3,8 @@
 import pytest
 
 from octavo.config.flag_files import expand_files, read_config
-from octavo.config.flags import ALL_GROUPS, FlagParser, flags_in
+from octavo.config.flag_parser import FlagParser
+from octavo.config.flags import ALL_GROUPS, flags_in
 from octavo.config.resolve import resolve
 from octavo.errors import ConfigError
 

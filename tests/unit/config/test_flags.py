@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from octavo.config import env
-from octavo.config.flags import ALL_GROUPS, FLAGS, FlagParser, flags_markdown
+from octavo.config.flag_docs import flags_markdown
+from octavo.config.flag_parser import FlagParser
+from octavo.config.flags import ALL_GROUPS, FLAGS
 from octavo.config.resolve import resolve
 from octavo.config.schema import EngineConfig
 from octavo.config.server_schema import ServerConfig

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import zmq
 
-from octavo.config.flags import read_kv_events
+from octavo.config.flag_values import read_kv_events
 from octavo.config.schema import KVEventsConfig
 from octavo.engine.kv_events import KVEventPublisher
 from octavo.errors import ConfigError, StartupError
