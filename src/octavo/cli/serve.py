@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -9,6 +10,7 @@ from octavo.client.engine_launch import LaunchedEngine
 
 
 def serve_main(argv: Sequence[str]) -> int:
+    gc.disable()  # nothing of what imports make is garbage; server/run.py, when they are done, turns it on
     with LaunchedEngine() as engine:
         code: int = import_module("octavo.cli.serve_flags").serve_with(engine, argv)
         return code

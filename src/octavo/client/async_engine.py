@@ -14,10 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal
 
 from octavo.client.choice import Choice
 from octavo.client.deaths import Deaths
@@ -48,6 +45,9 @@ from octavo.params import SamplingParams
 from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from octavo.client.vectors import FloatArray
 
 MAX_CRASHES_OF_A_REQUEST = 2
 HEARTBEAT_S = 1.0  # between pings, which the engine answers between steps
@@ -230,7 +230,7 @@ class AsyncEngine:
         if ids and self._process is not None:
             self._process.send(AbortRequest(ids))
 
-    async def pool(self, prompt: PoolPrompt, task: PoolTask, *, activate: bool = True, priority: int = 0) -> npt.NDArray[np.float32]:
+    async def pool(self, prompt: PoolPrompt, task: PoolTask, *, activate: bool = True, priority: int = 0) -> FloatArray:
         """Return the vector, vectors or scores of one text, as PoolRequest says. Raises RequestError, RequestFailed and
         EngineDead. Cancelling it aborts the request."""
         if self.last_error is not None or self._stopping:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from octavo.client.front import TextFront
 from octavo.errors import ContextLengthExceeded, InvalidRequest, RequestFailed
 from octavo.messages.wire import FinishReason, PoolRequest, PoolTask, TokenDelta
 from octavo.specs import EncoderSpec
 
-FloatArray = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    from octavo.client.vectors import FloatArray
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,11 @@ class PoolChoice:
 
     def feed(self, delta: TokenDelta) -> PooledEvent:
         """Return the event of the request's one delta."""
-        values = None if delta.pooled is None else np.frombuffer(delta.pooled, np.float32)
-        if values is not None and self.request.task == "token_embed":
-            values = values.reshape(len(self.request.prompt_token_ids), -1)
+        values = None
+        if delta.pooled is not None:
+            from octavo.client.vectors import read_values
+
+            values = read_values(delta.pooled, len(self.request.prompt_token_ids) if self.request.task == "token_embed" else None)
         return PooledEvent(delta.finish_reason or "error", values, delta.error)
 
     def resumed(self) -> PoolRequest:
@@ -123,10 +124,3 @@ class PoolFront:
         if low < 0 or high >= self.spec.vocab_size:
             raise InvalidRequest(f"a text holds token id {low if low < 0 else high}; ids lie in 0..{self.spec.vocab_size - 1}", param=param)
         return PoolPrompt(ids, second_start)
-
-
-def cosine(a: FloatArray, b: FloatArray) -> float:
-    """Return the cosine of two vectors; 0 where one is zero."""
-    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    length = float(np.linalg.norm(wide_a) * np.linalg.norm(wide_b))
-    return float(wide_a @ wide_b) / length if length else 0.0

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from octavo.client.pooling import PoolChoice, PooledEvent, PoolFront, PoolPrompt, cosine, values_of
+from octavo.client.pooling import PoolChoice, PooledEvent, PoolFront, PoolPrompt, values_of
 from octavo.errors import InvalidRequest
 from octavo.messages.wire import EngineRequest, PoolRequest, PoolTask, StepOutputs
 
-FloatArray = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    from octavo.client.vectors import FloatArray
+
 Text = str | Sequence[int]
 TextPair = tuple[str, str]
 
@@ -153,4 +152,6 @@ def pair_up(first: str | Sequence[str], second: str | Sequence[str]) -> list[Tex
 def _compare(first: PooledAnswer, second: PooledAnswer) -> PooledAnswer:
     a, b = (answer.outputs.data for answer in (first, second) if isinstance(answer.outputs, PoolingOutput))
     ids = first.prompt_token_ids + second.prompt_token_ids
+    from octavo.client.vectors import cosine
+
     return PooledAnswer(f"{first.request_id}_{second.request_id}", ids, ScoringOutput(cosine(a, b)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -28,3 +29,10 @@ class Endpoint:
     answer: str
     bodies: tuple[type[Body], ...] = ()
     switch: str | None = None
+
+
+async def build_checks(endpoints: Iterable[Endpoint]) -> None:
+    """Build the checks of the bodies, one a turn of the loop. Pydantic leaves that to the first use, which a request would wait for."""
+    for body in dict.fromkeys(body for endpoint in endpoints for body in endpoint.bodies):
+        body.model_rebuild()
+        await asyncio.sleep(0)

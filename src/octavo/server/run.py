@@ -62,6 +62,7 @@ def serve(engine_config: EngineConfig, config: ServerConfig, launched: LaunchedE
             if config.api_server_count > 1:
                 from octavo.server.processes.supervisor import supervise
 
+                gc.enable()
                 return runner.run(supervise(engine_config, config, listeners, launched, started_s))
             return runner.run(_serve(engine_config, config, listeners[0], launched, started_s))
     finally:
@@ -97,11 +98,14 @@ async def answer(
         await asyncio.sleep(0)  # the engine process is on its way; importing the HTTP stack takes this process a while
 
         from octavo.server.app import create_app
+        from octavo.server.endpoint import build_checks
         from octavo.server.protocol import ConnectionLimits, make_server
 
         app = create_app(None, config, share=share)
+        gc.enable()
         limits = ConnectionLimits(config.max_connections, config.max_connections_per_client, share.load.connections)
-        async with _listening(make_server(app, DRAIN_S, limits, tls), listener), _beside(_chores(app.state.server, config, tls)):
+        chores, checks = _chores(app.state.server, config, tls), build_checks(app.state.endpoints)
+        async with _listening(make_server(app, DRAIN_S, limits, tls), listener), _beside(chores), _beside(checks):
             try:
                 engine = await _unless(stop, loading)
                 if engine is None:

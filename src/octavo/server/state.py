@@ -7,10 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from octavo import __version__
 from octavo.client.outputs import RequestOutput
@@ -32,6 +29,9 @@ from octavo.server.stats_line import StatsLine
 from octavo.specs import GenerationDefaults
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from octavo.client.vectors import FloatArray
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Engine(Protocol):
     async def resume(self) -> None: ...
     @property
     def pool_front(self) -> PoolFront: ...
-    async def pool(self, prompt: PoolPrompt, task: PoolTask, *, activate: bool = True, priority: int = 0) -> npt.NDArray[np.float32]: ...
+    async def pool(self, prompt: PoolPrompt, task: PoolTask, *, activate: bool = True, priority: int = 0) -> FloatArray: ...
     def add_stats_listener(self, listener: Callable[[StepStats], None]) -> None: ...
 
 

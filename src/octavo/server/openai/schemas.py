@@ -51,7 +51,7 @@ STRUCTURED = Refused(reason="asks for structured output, which this server canno
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)  # see build_checks
 
     @model_validator(mode="before")
     @classmethod

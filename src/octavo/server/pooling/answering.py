@@ -7,10 +7,8 @@ import asyncio
 import base64
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 from starlette.requests import Request
 
@@ -26,7 +24,9 @@ from octavo.server.openai.validation import ignored_fields_header, parse_body
 from octavo.server.pooling.schemas import PoolingBody
 from octavo.server.state import Engine, ServerState
 
-FloatArray = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    from octavo.client.vectors import FloatArray
+
 Asked = TypeVar("Asked", bound=PoolingBody)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.client.pooling import PoolFront, PoolPrompt, cosine
+from octavo.client.pooling import PoolFront, PoolPrompt
 from octavo.client.pooling_calls import TextPair, pair_up
 from octavo.errors import InvalidRequest
 from octavo.server.errors import JSONResponse
@@ -56,6 +56,8 @@ async def _scores(
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     prompts = await read_prompts(request, engine, lambda front: [front.read(text, truncate=truncate, param=param) for text in texts])
     vectors = dict(zip(texts, await answer_all(request, prompts, "embed", priority=priority), strict=True))
+    from octavo.client.vectors import cosine
+
     return [cosine(vectors[first], vectors[second]) for first, second in pairs], prompts
 
 
