@@ -14,14 +14,14 @@ def check_plan(scheduler, limits, plan):
     assert all(row.num_tokens > 0 for row in plan.rows)
     planned = {row.request_id for row in plan.rows}
     assert {row.request_id for row in plan.new_rows} <= planned
-    for state in scheduler._running:
+    for state in scheduler._roster.running:
         ending = state.num_planned_tokens == state.last_position  # its last token is being sampled
         assert state.request_id in planned or ending, "a running request got no token"
     threshold = limits.long_prefill_token_threshold
-    if threshold and len(scheduler._states) > 1 and not limits.adaptive_threshold and limits.chunked_prefill:
+    if threshold and len(scheduler._roster.states) > 1 and not limits.adaptive_threshold and limits.chunked_prefill:
         assert all(row.num_tokens <= threshold for row in plan.rows)
     for row in plan.rows:
-        state = scheduler._states[row.request_id]
+        state = scheduler._roster.states[row.request_id]
         assert state.status is Status.RUNNING
         assert row.start + row.num_tokens == state.num_planned_tokens <= state.table.capacity
         assert row.wants_sample == (state.num_planned_tokens >= state.num_tokens)
@@ -29,13 +29,13 @@ def check_plan(scheduler, limits, plan):
 
 def check_states(scheduler, limits, num_in_flight):
     """Assert that each request is in one state and holds what belongs to it."""
-    running = scheduler._running
-    waiting = [state for state in scheduler._states.values() if state.status in (Status.WAITING, Status.PREEMPTED)]
+    running = scheduler._roster.running
+    waiting = [state for state in scheduler._roster.states.values() if state.status in (Status.WAITING, Status.PREEMPTED)]
     assert len(running) <= limits.max_num_seqs
     assert running == sorted(running, key=lambda state: state.rank)
     assert all(state.status is Status.RUNNING for state in running)
     assert len(waiting) == scheduler.num_waiting
-    assert set(scheduler._states) == {state.request_id for state in [*running, *waiting]}
+    assert set(scheduler._roster.states) == {state.request_id for state in [*running, *waiting]}
     if limits.policy == "fcfs":
         for tenant in {state.request.tenant for state in waiting}:
             first = min(state.rank for state in waiting if state.request.tenant == tenant)

@@ -184,7 +184,7 @@ class SchedulerMachine(Histories):
 
     def plan(self):
         scheduler = self.scheduler
-        first = scheduler._running[0] if scheduler._running else None
+        first = scheduler._roster.running[0] if scheduler._roster.running else None
         preemptions = scheduler.counters.preemptions
         plan = scheduler.plan()
         assert first is None or first.status is Status.RUNNING, "the first in rank was preempted"
@@ -196,7 +196,7 @@ class SchedulerMachine(Histories):
 
     def check(self):
         check_states(self.scheduler, self.limits, len(self.in_flight))
-        assert set(self.scheduler._states) == set(self.requests) - set(self.endings)
+        assert set(self.scheduler._roster.states) == set(self.requests) - set(self.endings)
 
     def teardown(self):
         if not hasattr(self, "scheduler"):

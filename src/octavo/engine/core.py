@@ -20,7 +20,8 @@ from octavo.errors import CapacityError, InvalidRequest, RequestError
 from octavo.messages.stats import StepStats
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import ControlReply, ControlRequest, EngineRequest, PauseMode, PoolRequest, StepOutputs, TokenDelta
-from octavo.scheduler.scheduler import Counters, Scheduler, plan_around
+from octavo.scheduler.counters import Counters
+from octavo.scheduler.scheduler import Scheduler, plan_around
 from octavo.worker.estimate import StepEstimator
 
 log = logging.getLogger(__name__)

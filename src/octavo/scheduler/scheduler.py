@@ -27,40 +27,24 @@ It knows no arrays, device or clock.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from octavo.errors import EngineError
 from octavo.kv.manager import KVManager
-from octavo.messages.step import NewRow, RowStep, SampledRow, ScoredRow, StepPlan, StepResult
+from octavo.messages.step import RowStep, SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import GenerateRequest, TokenDelta, TokenLogprobs
 from octavo.scheduler.admission import Limits, check_request
-from octavo.scheduler.draft import StepDraft
+from octavo.scheduler.counters import Counters
+from octavo.scheduler.draft import NO_BLOCKS, StepDraft, open_row
 from octavo.scheduler.pace import PromptPace
-from octavo.scheduler.queue import FairQueue, RankedQueue, WaitingQueue
-from octavo.scheduler.request_state import RequestState, Status, rank_of
+from octavo.scheduler.request_state import RequestState, Status
+from octavo.scheduler.roster import Roster
 from octavo.scheduler.stop import Ending
 
 MAX_IN_FLIGHT = 2  # plans made and not applied
-NO_BLOCKS: list[int] = []  # shared by all rows that get none; nobody changes it
-
-
-@dataclass
-class Counters:
-    """Totals since the scheduler was made, in tokens unless said."""
-
-    prompt_tokens: int = 0  # computed, not cached
-    output_tokens: int = 0
-    prefix_cache_queries: int = 0
-    prefix_cache_hits: int = 0  # in the pool
-    external_queries: int = 0  # looked up beyond the pool
-    external_hits: int = 0
-    preemptions: int = 0  # events
-    nan_rows: int = 0  # requests
 
 
 class Scheduler:
@@ -68,24 +52,19 @@ class Scheduler:
         self.limits = limits
         self.kv = kv
         self.counters = Counters()
-        self._states: dict[str, RequestState] = {}  # all unfinished requests
-        self._waiting: WaitingQueue = RankedQueue() if limits.policy == "priority" else FairQueue()
-        self._running: list[RequestState] = []  # by rank
+        self._roster = Roster(limits, kv, self.counters)
         self._in_flight: deque[list[RequestState]] = deque()  # of each plan not applied, the states of its rows
-        self._closed_rows: list[str] = []  # requests that left the batch since the last plan
         self._pace = PromptPace(limits.mixed_step_s if limits.chunked_prefill else None, limits.max_num_batched_tokens)
-        self._watermark_blocks = int(limits.watermark * kv.pool.num_blocks)
-        self._num_added = 0
         self._num_steps = 0
         self._is_head_deferred = False
 
     @property
     def num_running(self) -> int:
-        return len(self._running)
+        return len(self._roster.running)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._roster.waiting)
 
     @property
     def num_deferred(self) -> int:
@@ -94,7 +73,7 @@ class Scheduler:
 
     @property
     def has_requests(self) -> bool:
-        return bool(self._states)
+        return bool(self._roster.states)
 
     # -- requests come and go ------------------------------------------------------------------------------------------
 
@@ -103,42 +82,39 @@ class Scheduler:
 
         Raises RequestError or CapacityError (nothing is queued) when it can never run, EngineError when its id is in use.
         """
-        if request.request_id in self._states:
+        if request.request_id in self._roster.states:
             raise EngineError("a request with this id is unfinished")
         check_request(request, self.limits, self.kv.max_tokens)
-        table = self.kv.open(adapter=request.adapter, cache_salt=request.cache_salt)
-        self._num_added += 1
-        rank = (request.priority if self.limits.policy == "priority" else 0, self._num_added)
-        state = RequestState(request, table, self.limits.max_model_len, rank)
+        state = self._roster.open(request)
         if request.resume_token_ids and (ending := state.stop.check(state.token_ids[-1], state.num_tokens)):
             return TokenDelta(state.request_id, [], *ending)
-        self._states[state.request_id] = state
-        self._waiting.push(state)
+        self._roster.enqueue(state)
         return None
 
     def abort(self, request_ids: Iterable[str]) -> list[TokenDelta]:
         """End these requests now and return their final deltas. Ids of requests that have ended are ignored."""
-        states = [self._states[request_id] for request_id in request_ids if request_id in self._states]
-        return [self._end(state, Ending("abort")) for state in dict.fromkeys(states)]
+        unfinished = self._roster.states
+        states = [unfinished[request_id] for request_id in request_ids if request_id in unfinished]
+        return [self._roster.end(state, Ending("abort")) for state in dict.fromkeys(states)]
 
     def abort_all(self) -> list[TokenDelta]:
         """End every request now and return the final deltas."""
-        return self.abort(list(self._states))
+        return self.abort(list(self._roster.states))
 
     def fail(self, request_id: str, error: str) -> TokenDelta | None:
         """End one request with finish_reason "error" and forget its cached blocks; None when it has ended already."""
-        state = self._states.get(request_id)
+        state = self._roster.states.get(request_id)
         if state is None:
             return None
         self.kv.discard(state.table)
-        return self._end(state, Ending("error"), error=error)
+        return self._roster.end(state, Ending("error"), error=error)
 
     def refuse(self, request_id: str, error: str) -> TokenDelta | None:
         """End a request that has waited too long for its first step; None when it has had that, or has ended."""
-        state = self._states.get(request_id)
+        state = self._roster.states.get(request_id)
         if state is None or state.status is not Status.WAITING:
             return None
-        return replace(self._end(state, Ending("error"), error=error), error_code="server_overloaded")
+        return replace(self._roster.end(state, Ending("error"), error=error), error_code="server_overloaded")
 
     def preempt_all(self) -> None:
         """Send every running request back to the waiting ones, in their order. None of them holds a block then.
@@ -146,8 +122,7 @@ class Scheduler:
         Raises EngineError while a plan is in flight: its tokens must be known first."""
         if self._in_flight:
             raise EngineError("requests cannot be preempted while a step that samples for them is in flight")
-        while self._running:
-            self._preempt(self._running[-1])
+        self._roster.preempt_all()
 
     # -- one step ------------------------------------------------------------------------------------------------------
 
@@ -156,23 +131,30 @@ class Scheduler:
         ends in the step in flight. Raises EngineError when two plans wait to be applied."""
         if len(self._in_flight) >= MAX_IN_FLIGHT:
             raise EngineError(f"{len(self._in_flight)} plans are in flight; apply one first")
-        if not self._states:
+        num_requests = len(self._roster.states)
+        if not num_requests:
             return None
-        draft = StepDraft(self._chunk_cap(), self._budget(), self.limits.max_num_seqs)
+        draft = StepDraft(self.limits, self.kv, self._budget(), num_requests)
         num_preempted = self.counters.preemptions
         self._is_head_deferred = False
         self._plan_running(draft)
         if self.counters.preemptions == num_preempted:
             self._plan_waiting(draft)
-        self._hand_out_rest(draft)
+        draft.hand_out_rest()
         if not draft.rows:
             if not self._in_flight:
-                raise EngineError(f"nothing can be scheduled though {len(self._states)} requests are unfinished")
+                raise EngineError(f"nothing can be scheduled though {num_requests} requests are unfinished")
             return None
+        self.counters.prompt_tokens += draft.num_prompt_tokens
         self._in_flight.append(draft.states)
         self._num_steps += 1
-        released, self._closed_rows = self._closed_rows, []
-        return StepPlan(step_id=self._num_steps, new_rows=draft.new_rows, rows=draft.rows, released=released, loads=self.kv.take_loads())
+        return StepPlan(
+            step_id=self._num_steps,
+            new_rows=draft.new_rows,
+            rows=draft.rows,
+            released=self._roster.take_closed_rows(),
+            loads=self.kv.take_loads(),
+        )
 
     def apply(self, plan: StepPlan, result: StepResult) -> list[TokenDelta]:
         """Take in the tokens of the oldest plan in flight: one delta for each request that got some. Rows of requests that
@@ -198,7 +180,7 @@ class Scheduler:
     def plan_alone(self, plan: StepPlan, row: RowStep) -> StepPlan | None:
         """Return a plan that computes `row` of `plan` by itself on a freshly opened worker row, for when the step failed
         half-way; None when its request needs it no more. `plan_around` comes first."""
-        state = self._states.get(row.request_id)
+        state = self._roster.states.get(row.request_id)
         if state is None or state.status is not Status.RUNNING:
             return None
         alone = replace(row, new_block_ids=NO_BLOCKS)
@@ -208,7 +190,7 @@ class Scheduler:
 
     def _plan_running(self, draft: StepDraft) -> None:
         """Give each running request its next token, prompts in progress their share, preempting where blocks run out."""
-        running, rows, states = self._running, draft.rows, draft.states
+        running, rows, states = self._roster.running, draft.rows, draft.states
         num_plain = 0  # rows not yet taken off the draft's budget and logits: one of each
         for position, state in enumerate(running, start=1):  # preemption takes from its end, which this loop follows
             start = state.num_planned_tokens
@@ -223,91 +205,47 @@ class Scheduler:
             num_tokens = wanted = max(1, len(state.token_ids) - start)
             if wanted > 1:
                 kept = num_plain + len(running) - position  # one for each row before and behind it
-                num_tokens = self._share(wanted, draft.budget - kept, draft.cap)
-                if state.num_unscored_tokens:
-                    num_tokens = min(num_tokens, draft.budget - kept, draft.logits - kept)
+                num_tokens = draft.share(state, wanted, kept)
             new_block_ids = NO_BLOCKS
             if start + num_tokens > state.table.capacity:
-                added = self._extend(state, start + num_tokens)
+                added = self._roster.extend(state, start + num_tokens)
                 if added is None:
                     break  # it was the last of running, and preempted
                 new_block_ids = added
-            self._add_row(draft, state, num_tokens, wanted, new_block_ids)
+            draft.add(state, num_tokens, wanted, new_block_ids)
         draft.budget -= num_plain
         draft.logits -= num_plain
 
     def _plan_waiting(self, draft: StepDraft) -> None:
         """Admit waiting requests while there is budget, a place and blocks; nobody overtakes the head."""
-        while draft.budget and draft.logits and len(self._running) < self.limits.max_num_seqs and (head := self._waiting.head()):
-            num_tokens = self._try_admit(head, draft.budget, draft.logits, draft.cap)
-            if num_tokens == 0:
+        running, waiting, most = self._roster.running, self._roster.waiting, self.limits.max_num_seqs
+        while draft.budget and draft.logits and len(running) < most and (head := waiting.head()):
+            if not self._try_admit(head, draft):
                 break
-            draft.new_rows.append(open_row(head))
-            self._add_row(draft, head, num_tokens, head.num_tokens - head.num_planned_tokens, NO_BLOCKS)
 
-    def _add_row(self, draft: StepDraft, state: RequestState, num_tokens: int, wanted: int, new_block_ids: list[int]) -> None:
-        """Plan the request's next `num_tokens` positions of `wanted`; its blocks cover them."""
-        start = state.num_planned_tokens
-        num_scores = self._count_prompt(state, num_tokens)
-        wants_sample = num_tokens == wanted
-        state.num_planned_tokens = start + num_tokens
-        if wants_sample:
-            state.plain_until = min(state.table.capacity, state.last_position)
-        else:
-            draft.cut.append(len(draft.rows))
-        draft.rows.append(RowStep(state.request_id, start, num_tokens, new_block_ids, wants_sample, num_scores))
-        draft.states.append(state)
-        draft.budget -= num_tokens
-        draft.logits -= max(1, wants_sample + num_scores)  # a row that is cut short may be given its last token yet
-
-    def _hand_out_rest(self, draft: StepDraft) -> None:
-        """Give what is left of the budget to the prompts that were cut short, first come, as far as there are free blocks."""
-        for place in draft.cut:
-            row, state = draft.rows[place], draft.states[place]
-            more = min(draft.budget, draft.cap - row.num_tokens, state.num_tokens - state.num_planned_tokens)
-            if more <= 0 or state.num_unscored_tokens:
-                continue
-            added = self.kv.try_extend(state.table, state.num_planned_tokens + more)
-            if added is None:
-                continue
-            self._count_prompt(state, more)
-            state.num_planned_tokens += more
-            wants_sample = state.num_planned_tokens == state.num_tokens
-            draft.rows[place] = RowStep(row.request_id, row.start, row.num_tokens + more, row.new_block_ids + added, wants_sample)
-            draft.budget -= more
+    def _try_admit(self, head: RequestState, draft: StepDraft) -> bool:
+        """Admit the head of waiting and give it tokens, if what is left of the step and the blocks allow; return whether they do."""
+        # positions whose logits are wanted are computed, cached or not
+        reusable = head.token_ids[: head.num_scored_tokens + 1] if head.num_unscored_tokens else head.token_ids
+        if not self.kv.is_ready(head.table, reusable, was_preempted=head.num_preemptions > 0) and self._roster.running:
+            self._is_head_deferred = True
+            return False
+        hit = self.kv.lookup(head.table, reusable)
+        wanted = head.num_tokens - hit.num_tokens
+        num_tokens = draft.share(head, wanted)
+        if num_tokens > draft.budget or not self._roster.try_admit(head, hit, num_tokens):
+            return False
+        draft.new_rows.append(open_row(head))
+        draft.add(head, num_tokens, wanted, NO_BLOCKS)
+        return True
 
     def _budget(self) -> int:
         """Return the tokens of this step: all that it holds, or, where others wait for their next token, what keeps the pace."""
         budget = self.limits.max_num_batched_tokens
-        if any(state.plain_until for state in self._running):
-            budget = min(budget, len(self._running) + self._pace.num_tokens)
+        running = self._roster.running
+        if any(state.plain_until for state in running):
+            budget = min(budget, len(running) + self._pace.num_tokens)
         return budget
-
-    def _chunk_cap(self) -> int:
-        """Return the most tokens that one request may get in this step; a lone request has nobody to starve."""
-        limits, num_requests = self.limits, len(self._states)
-        threshold = limits.long_prefill_token_threshold
-        if threshold == 0 or num_requests == 1:
-            return limits.max_num_batched_tokens
-        if limits.adaptive_threshold:
-            return max(threshold, limits.max_num_batched_tokens // num_requests)
-        return threshold
-
-    def _share(self, wanted: int, left: int, cap: int) -> int:
-        """Return how many of the `left` tokens a prompt that wants `wanted` gets at first: half of them, a block at least."""
-        if not self.limits.chunked_prefill:
-            return wanted
-        return min(wanted, cap, max(left // 2, min(left, self.kv.block_size)))
-
-    def _count_prompt(self, state: RequestState, num_tokens: int) -> int:
-        """Count those of the request's next `num_tokens` that are prompt tokens; return at how many the next one's
-        log-probabilities are wanted."""
-        start = state.num_planned_tokens
-        end = start + num_tokens
-        self.counters.prompt_tokens += max(0, min(end, state.num_prompt_tokens) - start)
-        if not state.num_unscored_tokens:
-            return 0
-        return max(0, min(end, state.num_prompt_tokens - 1) - max(start, state.num_scored_tokens))
 
     # -- the parts of apply ---------------------------------------------------------------------------------------------
 
@@ -351,71 +289,7 @@ class Scheduler:
     def _end_nan(self, state: RequestState) -> TokenDelta:
         self.counters.nan_rows += 1
         self.kv.discard(state.table)
-        return self._end(state, Ending("error"), error="the model produced NaN for this request")
-
-    # -- between waiting and running -----------------------------------------------------------------------------------
-
-    def _try_admit(self, head: RequestState, left: int, logits: int, cap: int) -> int:
-        """Move the head of waiting to running with blocks for some of the `left` tokens; return how many, 0 if it does not fit."""
-        # positions whose logits are wanted are computed, cached or not
-        reusable = head.token_ids[: head.num_scored_tokens + 1] if head.num_unscored_tokens else head.token_ids
-        if not self.kv.is_ready(head.table, reusable, was_preempted=head.num_preemptions > 0) and self._running:
-            self._is_head_deferred = True
-            return 0
-        hit = self.kv.lookup(head.table, reusable)
-        num_cached = hit.num_tokens
-        wanted = head.num_tokens - num_cached
-        num_tokens = self._share(wanted, left, cap)
-        if head.num_unscored_tokens:
-            num_tokens = min(num_tokens, left, logits)
-        if num_tokens > left:
-            return 0
-        if not self.kv.try_admit(head.table, hit, num_cached + num_tokens, head.num_tokens, self._spare_blocks()):
-            return 0
-        self._waiting.take(head)
-        self._waiting.charge(head, wanted)
-        if head.status is Status.WAITING:
-            self._count_hit(head, num_cached)
-        head.status = Status.RUNNING
-        head.num_planned_tokens = num_cached
-        insort(self._running, head, key=rank_of)
-        return num_tokens
-
-    def _count_hit(self, state: RequestState, num_cached: int) -> None:
-        """Count what was found of a request that is admitted for the first time."""
-        num_loaded = state.table.num_loaded_tokens
-        state.num_cached_tokens = min(num_cached, state.num_prompt_tokens)
-        state.num_loaded_tokens = min(num_loaded, state.num_cached_tokens)
-        counters = self.counters
-        counters.prefix_cache_queries += state.num_tokens
-        counters.prefix_cache_hits += num_cached - num_loaded
-        if self.kv.has_tier:
-            counters.external_queries += state.num_tokens
-            counters.external_hits += num_loaded
-
-    def _spare_blocks(self) -> int:
-        """Return the blocks that must stay free beside running requests when one is admitted: the watermark, and one for
-        each, or the newcomer would be preempted at once. A lone request needs none."""
-        return max(self._watermark_blocks, len(self._running)) if self._running else 0
-
-    def _extend(self, state: RequestState, num_tokens: int) -> list[int] | None:
-        """Return the blocks added so that `state` covers `num_tokens`, preempting from the end of running; None when that met `state`."""
-        while (added := self.kv.try_extend(state.table, num_tokens)) is None:
-            victim = self._running[-1]
-            self._preempt(victim)
-            if victim is state:
-                return None
-        return added
-
-    def _preempt(self, state: RequestState) -> None:
-        self._running.pop()
-        self._closed_rows.append(state.request_id)
-        self.kv.release(state.table)
-        state.status = Status.PREEMPTED
-        state.num_planned_tokens = state.plain_until = state.quiet_until = 0
-        state.num_preemptions += 1
-        self.counters.preemptions += 1
-        self._waiting.push(state)
+        return self._roster.end(state, Ending("error"), error="the model produced NaN for this request")
 
     def _end_within(self, state: RequestState, sample: SampledRow) -> TokenDelta:
         """Return the delta of sampled tokens, known already, of which one may end the request: those after it are dropped."""
@@ -425,39 +299,8 @@ class Scheduler:
             ending = state.stop.check(token_id, num_before + count)
             if ending is not None:
                 del known[num_before + count :]
-                return self._end(state, ending, token_ids=token_ids[:count], logprobs=logprobs and logprobs[:count])
+                return self._roster.end(state, ending, token_ids=token_ids[:count], logprobs=logprobs and logprobs[:count])
         return answer(state, token_ids, logprobs)
-
-    def _end(
-        self,
-        state: RequestState,
-        ending: Ending,
-        *,
-        token_ids: list[int] | None = None,
-        logprobs: list[TokenLogprobs] | None = None,
-        error: str | None = None,
-    ) -> TokenDelta:
-        """Take the request out of every table and return its final delta."""
-        if state.status is Status.RUNNING:
-            del self._running[bisect_left(self._running, state.rank, key=rank_of)]
-            self._closed_rows.append(state.request_id)
-        else:
-            self._waiting.take(state)
-        self._waiting.charge(state, state.num_tokens - state.num_prompt_tokens)
-        self.kv.release(state.table)
-        state.status = Status.FINISHED
-        state.quiet_until = 0
-        del self._states[state.request_id]
-        return TokenDelta(
-            state.request_id,
-            token_ids or [],
-            *ending,
-            logprobs,
-            state.num_cached_tokens,
-            error,
-            num_preemptions=state.num_preemptions,
-            num_loaded_tokens=state.num_loaded_tokens,
-        )
 
 
 def answer(state: RequestState, token_ids: list[int], logprobs: list[TokenLogprobs] | None) -> TokenDelta:
@@ -471,15 +314,3 @@ def plan_around(plan: StepPlan) -> StepPlan:
     kept = {row.request_id for row in plan.rows}
     released = [request_id for request_id in plan.released if request_id not in kept]
     return StepPlan(step_id=plan.step_id, new_rows=[], rows=[], released=released, loads=plan.loads)
-
-
-def open_row(state: RequestState) -> NewRow:
-    """Return the row of a request with all that is known of it: its tokens so far and its blocks."""
-    return NewRow(
-        request_id=state.request_id,
-        token_ids=list(state.token_ids),
-        num_prompt_tokens=state.num_prompt_tokens,
-        params=state.request.params,
-        block_ids=list(state.table.block_ids),
-        eos_token_ids=state.request.eos_token_ids,
-    )

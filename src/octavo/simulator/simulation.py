@@ -22,7 +22,8 @@ from octavo.kv.manager import KVManager
 from octavo.messages.step import StepPlan, StepResult
 from octavo.messages.wire import GenerateRequest, TokenDelta
 from octavo.scheduler.admission import Limits
-from octavo.scheduler.scheduler import Counters, Scheduler
+from octavo.scheduler.counters import Counters
+from octavo.scheduler.scheduler import Scheduler
 from octavo.simulator.step_time import StepTime, work_of
 
 

@@ -9,7 +9,8 @@ from octavo.kv.manager import KVManager
 from octavo.kv.tier import KVTier
 from octavo.messages.step import StepResult
 from octavo.scheduler.admission import Limits
-from octavo.scheduler.scheduler import Counters, Scheduler
+from octavo.scheduler.counters import Counters
+from octavo.scheduler.scheduler import Scheduler
 
 VOCAB = 1000
 
@@ -372,7 +373,7 @@ def test_what_was_sampled_after_the_end_is_not_kept():
     rig = Rig()
     rig.add("r", 4, max_tokens=9, stop_token_ids=(77,))
     plan = rig.scheduler.plan()
-    state = rig.scheduler._states["r"]
+    state = rig.scheduler._roster.states["r"]
     sampled = replace(rig.worker.execute(plan).sampled[0], token_ids=[11, 77, 12, 13])
     (delta,) = rig.scheduler.apply(plan, replace(rig.worker.execute(replace(plan, new_rows=[], rows=[])), sampled=[sampled]))
     assert (delta.token_ids, delta.finish_reason, delta.stop_reason) == ([11, 77], "stop", 77)
@@ -411,7 +412,7 @@ def test_counters_are_exact():
 def test_preemptions_are_counted_for_each_request():
     rig = Rig()
     rig.add("r", 6)
-    state = rig.scheduler._states["r"]
+    state = rig.scheduler._roster.states["r"]
     for number in (1, 2):
         rig.step()
         rig.scheduler.preempt_all()
@@ -482,7 +483,7 @@ def test_requests_that_leave_the_middle_of_the_queue_leave_no_memory_behind():
     for number in range(2000):
         rig.add(f"later-{number}", 6)
         rig.scheduler.abort([f"later-{number}"])
-    assert len(rig.scheduler._waiting._heap) < 100
+    assert len(rig.scheduler._roster.waiting._heap) < 100
     assert rig.scheduler.num_waiting == 1
 
 
@@ -525,7 +526,7 @@ def test_a_resumed_request_has_no_prompt_token_left_to_score():
     rig = Rig()
     rig.scheduler.add(make_request("r", [1, 2, 3, 4], resume=[5], prompt_logprobs=0, max_tokens=5))
     rig.scheduler.add(make_request("new", [1, 2, 3, 4], prompt_logprobs=0, max_tokens=5))
-    assert [state.num_unscored_tokens for state in rig.scheduler._states.values()] == [0, 3]
+    assert [state.num_unscored_tokens for state in rig.scheduler._roster.states.values()] == [0, 3]
 
 
 def test_the_pace_of_prompts_is_read_off_the_tokens_beyond_one_a_row():
