@@ -10,7 +10,7 @@ import numpy as np
 from octavo.client.front import check_generates
 from octavo.client.pooling import PoolFront
 from octavo.errors import RequestFailed
-from octavo.specs import EncoderSpec
+from octavo.specs.model import EncoderSpec
 from tests.api.fake_engine import ByteTokenizer, FakeEngine
 
 MAX_MODEL_LEN = 64

@@ -13,7 +13,7 @@ from octavo.client.outputs import Logprob, PositionLogprobs, RequestOutput
 from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest
 from octavo.messages.stats import StepStats
 from octavo.messages.wire import ControlReply, EngineReady
-from octavo.specs import GenerationDefaults
+from octavo.specs.text import GenerationDefaults
 from octavo.text.chat import validate_messages
 
 WORDS = ["", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"][1:]

@@ -13,7 +13,7 @@ from zlib import crc32
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import GenerateRequest, TokenLogprobs
 from octavo.params import SamplingParams
-from octavo.specs import FULL_ATTENTION, AttentionSpan
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
 
 
 def next_kv(previous: int, token_id: int) -> int:

@@ -18,7 +18,7 @@ from octavo.kv.tier import KVTier
 from octavo.scheduler.admission import Limits
 from octavo.simulator.simulation import Arrival, Caps, Simulation
 from octavo.simulator.step_time import StepTime
-from octavo.specs import FULL_ATTENTION, AttentionSpan
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
 
 VOCAB = 7
 BLOCK = 4

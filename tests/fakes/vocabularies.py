@@ -1,6 +1,6 @@
 """Small vocabularies of both GGUF kinds, and chat templates of the shapes that real models have."""
 
-from octavo.specs import GGUFVocabulary, TextAssets
+from octavo.specs.text import GGUFVocabulary, TextAssets
 from octavo.text.tokenizer import Tokenizer
 
 CONTROL = (

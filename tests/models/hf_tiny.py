@@ -21,7 +21,8 @@ from transformers import (
 )
 
 from octavo.loaders.tensor_names import SAFETENSORS_NAMES, file_name
-from octavo.specs import ModelSpec, RawTensor
+from octavo.specs.model import ModelSpec
+from octavo.specs.tensors import RawTensor
 
 CLASSES = {
     "llama": (LlamaConfig, LlamaForCausalLM),

@@ -9,7 +9,7 @@ from octavo.backends.reference.backend import ReferenceBackend
 from octavo.backends.registry import open_backend
 from octavo.errors import ModelError
 from octavo.models.registry import bind
-from octavo.specs import RopeSpec
+from octavo.specs.model import RopeSpec
 from octavo.worker.runner import LoadedModel
 from octavo.worker.scoring import Scorer
 

@@ -17,7 +17,8 @@ from octavo.loaders.store import resolve_model
 from octavo.planner.catalogue import find_device, find_model_shape
 from octavo.planner.formats import kv_format
 from octavo.planner.sizing import Deployment, size
-from octavo.specs import KV_DTYPES, LatentSpec, ModelSpec, RopeSpec
+from octavo.specs.kv import KV_DTYPES
+from octavo.specs.model import LatentSpec, ModelSpec, RopeSpec
 from octavo.units import GiB
 from octavo.worker.runner import load_model
 

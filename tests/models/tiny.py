@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from octavo.loaders.tensor_names import expected_shapes
-from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, Format, LatentSpec, ModelSpec, RawTensor, RopeSpec
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
+from octavo.specs.model import ExpertsSpec, LatentSpec, ModelSpec, RopeSpec
+from octavo.specs.tensors import Format, RawTensor
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tiny_logits.npz"
 RELATIVE_BOUND = 1e-4  # of the largest logit: both sides are float32

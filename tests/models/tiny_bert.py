@@ -7,7 +7,8 @@ import numpy as np
 
 from octavo.loaders.encoder_model import SAFETENSORS_NAMES, encoder_shapes
 from octavo.loaders.tensor_names import file_name
-from octavo.specs import EncoderSpec, Format, RawTensor
+from octavo.specs.model import EncoderSpec
+from octavo.specs.tensors import Format, RawTensor
 
 VOCAB_SIZE = 60
 

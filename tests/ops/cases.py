@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from octavo.backends.native.ops import NativeOps
 from octavo.backends.reference.ops import ReferenceOps
 from octavo.ops.interface import Batch, SamplingBatch, concat_start
-from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, RawTensor
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
+from octavo.specs.tensors import Format, RawTensor
 
 SCALE_OFFSETS = {  # of the f16 scales and minima in a block
     Format.Q4_0: (0,),

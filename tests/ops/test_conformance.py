@@ -8,7 +8,9 @@ import pytest
 
 from octavo.backends.native import ops as native_ops
 from octavo.backends.reference.kv_values import decode, encode
-from octavo.specs import KV_DTYPES, Format, KVSpec, RopeSpec
+from octavo.specs.kv import KV_DTYPES, KVSpec
+from octavo.specs.model import RopeSpec
+from octavo.specs.tensors import Format
 
 QUANTISED = [format for format in Format if format.block_values > 1]
 

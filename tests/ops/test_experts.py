@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from octavo.backends.native import ops as native_ops
 from octavo.backends.native.backend import NativeBackend
-from octavo.specs import ExpertsSpec, Format
+from octavo.specs.model import ExpertsSpec
+from octavo.specs.tensors import Format
 
 ROUTES = {
     "softmax": ExpertsSpec(0, 64, 6, 32),

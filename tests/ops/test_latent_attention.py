@@ -14,7 +14,8 @@ from octavo.backends.native.tensors import kv_shape
 from octavo.backends.reference.kv_values import decode, decode_latents, encode, encode_latents
 from octavo.backends.registry import open_backend
 from octavo.errors import ConfigError
-from octavo.specs import FP8_DS_MLA, KV_DTYPES, Format, KVSpec
+from octavo.specs.kv import FP8_DS_MLA, KV_DTYPES, KVSpec
+from octavo.specs.tensors import Format
 
 DTYPES = [dtype for dtype in KV_DTYPES if dtype != "int8_per_token_head"]
 

@@ -14,7 +14,8 @@ from octavo.backends.native.tensors import kv_shape
 from octavo.backends.registry import open_backend
 from octavo.errors import ConfigError, ModelError
 from octavo.models.registry import bind
-from octavo.specs import KV_DTYPES, Format, KVSpec, RawTensor
+from octavo.specs.kv import KV_DTYPES, KVSpec
+from octavo.specs.tensors import Format, RawTensor
 
 SPEC = tiny.CASES["llama"].kv_spec()
 

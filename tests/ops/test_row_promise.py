@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from octavo.backends.native.backend import NativeBackend
 from octavo.models.registry import bind
-from octavo.specs import KV_DTYPES, Format, KVSpec
+from octavo.specs.kv import KV_DTYPES, KVSpec
+from octavo.specs.tensors import Format
 
 MODELS = [
     "llama",

@@ -11,7 +11,7 @@ from octavo.kv.groups import Groups
 from octavo.kv.hashing import HashScheme
 from octavo.kv.manager import KVManager
 from octavo.kv.pool import BlockPool
-from octavo.specs import FULL_ATTENTION, AttentionSpan
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
 from octavo.units import cdiv
 
 SIZE = 2

@@ -22,7 +22,7 @@ from octavo.kv.tier import KVTier
 from octavo.scheduler.admission import Limits
 from octavo.scheduler.request_state import Status
 from octavo.scheduler.scheduler import Scheduler
-from octavo.specs import FULL_ATTENTION, AttentionSpan
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
 
 VOCAB = 7
 BLOCK = 4

@@ -21,7 +21,8 @@ from octavo.bench.peaks import KINDS, Peaks
 from octavo.ops.interface import Batch, Ops, SamplingBatch, Weight
 from octavo.params import SamplingParams
 from octavo.sampling.plan import SamplingRow, build_sampling_batch
-from octavo.specs import Format, KVSpec, RawTensor
+from octavo.specs.kv import KVSpec
+from octavo.specs.tensors import Format, RawTensor
 from octavo.units import MiB
 
 SIDE = 2048  # of the square matrices

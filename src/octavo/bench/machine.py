@@ -14,7 +14,7 @@ from octavo.backends.registry import open_backend
 from octavo.bench.kernels import fastest_call, products
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.planner.catalogue import Device
-from octavo.specs import Format
+from octavo.specs.tensors import Format
 from octavo.units import MiB
 
 READ_BYTES = 512 * MiB  # beyond the last cache of most machines

@@ -16,7 +16,7 @@ from octavo.loaders.catalogue import find_model
 from octavo.loaders.load import open_weights
 from octavo.loaders.progress import OnProgress, PullProgress
 from octavo.loaders.store import list_models, pull
-from octavo.specs import ModelSpec
+from octavo.specs.model import ModelSpec
 from octavo.units import format_bytes
 
 

@@ -42,7 +42,8 @@ from octavo.messages.wire import (
 )
 from octavo.metrics.figures import Figures
 from octavo.params import SamplingParams
-from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec
+from octavo.specs.model import EncoderSpec, ModelSpec
+from octavo.specs.text import GenerationDefaults
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 

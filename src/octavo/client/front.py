@@ -15,7 +15,8 @@ from octavo.errors import ConfigError, ContextLengthExceeded, InvalidRequest
 from octavo.loaders.load import read_generation_defaults, read_spec, read_text
 from octavo.messages.wire import GenerateRequest
 from octavo.params import LogprobsMode, SamplingParams
-from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec
+from octavo.specs.model import EncoderSpec, ModelSpec
+from octavo.specs.text import GenerationDefaults
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 

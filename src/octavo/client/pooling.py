@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from octavo.client.front import TextFront
 from octavo.errors import ContextLengthExceeded, InvalidRequest, RequestFailed
 from octavo.messages.wire import FinishReason, PoolRequest, PoolTask, TokenDelta
-from octavo.specs import EncoderSpec
+from octavo.specs.model import EncoderSpec
 
 if TYPE_CHECKING:
     from octavo.client.vectors import FloatArray

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from octavo.errors import ConfigError
-from octavo.specs import FP8_DS_MLA, KV_DTYPES
+from octavo.specs.kv import FP8_DS_MLA, KV_DTYPES
 
 _LOCAL_ENDPOINTS = ("ipc://", "inproc://", "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:")
 HASH_ALGOS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")

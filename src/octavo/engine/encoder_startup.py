@@ -7,7 +7,7 @@ from octavo.engine.pooling_core import PoolingCore
 from octavo.engine.pooling_startup import choose_pooling_limits, describe_pooling, start_pooling
 from octavo.engine.startup import PhaseClock, choose_max_model_len
 from octavo.messages.wire import EngineReady
-from octavo.specs import EncoderSpec
+from octavo.specs.model import EncoderSpec
 from octavo.worker.runner import LoadedModel
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from octavo.engine.pooling_core import PoolingCore, PoolingLimits
 from octavo.errors import ConfigError, OutOfMemory, StartupError
 from octavo.messages.wire import EngineReady, PoolRequest, PoolTask
-from octavo.specs import EncoderSpec
+from octavo.specs.model import EncoderSpec
 from octavo.units import format_bytes
 from octavo.worker.pooling import PoolingWorker
 from octavo.worker.runner import LoadedModel

@@ -16,7 +16,7 @@ from octavo.kv.hashing import Digest, HashScheme, cbor_scheme, secret_scheme, sh
 from octavo.kv.host_blocks import HostBlocks
 from octavo.kv.tier import BlockStore, KVTier, PreemptionMode
 from octavo.planner.memory import MemoryLedger
-from octavo.specs import KVSpec
+from octavo.specs.kv import KVSpec
 from octavo.units import GiB, format_bytes
 from octavo.worker.runner import LoadedModel
 

@@ -24,7 +24,7 @@ from octavo.errors import ModelError
 from octavo.loaders.store import resolve_model
 from octavo.ops.interface import Backend
 from octavo.planner.memory import CPU_UTILIZATION
-from octavo.specs import EncoderSpec
+from octavo.specs.model import EncoderSpec
 from octavo.worker.runner import LoadedModel, backend_of, load_model
 
 DEVICE, MODEL = "for this device", "for this device and model"

@@ -28,7 +28,8 @@ from octavo.params import SamplingParams
 from octavo.planner.memory import CPU_MAX_NUM_BATCHED_TOKENS, CPU_MAX_NUM_SEQS, MemoryLedger, plan_memory
 from octavo.scheduler.admission import Limits, Policy
 from octavo.scheduler.scheduler import Scheduler
-from octavo.specs import EncoderSpec, KVSpec, ModelSpec
+from octavo.specs.kv import KVSpec
+from octavo.specs.model import EncoderSpec, ModelSpec
 from octavo.units import format_bytes
 from octavo.worker.estimate import StepEstimator
 from octavo.worker.runner import LoadedModel, load_model

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from octavo.kv.block import NULL_BLOCK
-from octavo.specs import FULL_ATTENTION, AttentionSpan, blocks_for_request, longest_request
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan, blocks_for_request, longest_request
 
 
 class Groups:

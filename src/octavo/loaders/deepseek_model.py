@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from octavo.errors import ModelError
 from octavo.loaders.fields import Fields
-from octavo.specs import ExpertsSpec, LatentSpec
+from octavo.specs.model import ExpertsSpec, LatentSpec
 
 _SHARED_DEFAULTS = {
     "rms_norm_eps": 1e-6,

@@ -16,7 +16,8 @@ from octavo.loaders.fields import Fields
 from octavo.loaders.mapped_file import read_small_file
 from octavo.loaders.safetensors import parse_json, parse_json_objects
 from octavo.loaders.tensor_names import match_tensors
-from octavo.specs import EncoderSpec, RawTensor
+from octavo.specs.model import EncoderSpec
+from octavo.specs.tensors import RawTensor
 from octavo.units import MiB
 
 MAX_SETTINGS_BYTES = 1 * MiB

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from octavo.errors import ModelError
 from octavo.loaders.mapped_file import map_file
-from octavo.specs import Format, RawTensor
+from octavo.specs.tensors import Format, RawTensor
 from octavo.units import MiB
 
 MAX_HEADER_BYTES = 64 * MiB  # metadata and tensor table

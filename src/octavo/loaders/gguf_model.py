@@ -12,7 +12,9 @@ from octavo.errors import ModelError
 from octavo.loaders.endings import check_sampling, turn_end_ids, unique_ids
 from octavo.loaders.fields import Fields
 from octavo.loaders.gguf import GGUFFile, StringArray, Value
-from octavo.specs import Format, GenerationDefaults, GGUFVocabulary, ModelSpec, RawTensor, RopeSpec, TextAssets
+from octavo.specs.model import ModelSpec, RopeSpec
+from octavo.specs.tensors import Format, RawTensor
+from octavo.specs.text import GenerationDefaults, GGUFVocabulary, TextAssets
 
 MAX_VOCABULARY = 1_000_000
 MAX_MERGES = 2_000_000

@@ -22,7 +22,9 @@ from octavo.loaders.endings import check_sampling, turn_end_ids, unique_ids
 from octavo.loaders.fields import Fields
 from octavo.loaders.mapped_file import read_small_file
 from octavo.loaders.safetensors import parse_json
-from octavo.specs import FULL_ATTENTION, AttentionSpan, EncoderSpec, GenerationDefaults, ModelSpec, RopeSpec, TextAssets
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
+from octavo.specs.model import EncoderSpec, ModelSpec, RopeSpec
+from octavo.specs.text import GenerationDefaults, TextAssets
 from octavo.units import MiB
 
 MAX_JSON_BYTES = 16 * MiB

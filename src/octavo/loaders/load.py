@@ -18,7 +18,9 @@ from octavo.loaders.gguf_model import read_gguf_generation, read_gguf_spec, read
 from octavo.loaders.hf_model import read_hf_generation, read_hf_spec, read_hf_text
 from octavo.loaders.safetensors import read_folder, refuse_pickled
 from octavo.loaders.tensor_names import GGUF_NAMES, SAFETENSORS_NAMES, bind_tensors
-from octavo.specs import EncoderSpec, GenerationDefaults, ModelSpec, RawTensor, TextAssets
+from octavo.specs.model import EncoderSpec, ModelSpec
+from octavo.specs.tensors import RawTensor
+from octavo.specs.text import GenerationDefaults, TextAssets
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 
 from octavo.errors import ModelError
 from octavo.loaders.mapped_file import map_file, read_small_file
-from octavo.specs import Format, RawTensor
+from octavo.specs.tensors import Format, RawTensor
 from octavo.units import MiB
 
 MAX_HEADER_BYTES = 100_000_000

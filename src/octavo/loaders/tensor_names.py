@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from octavo.errors import ModelError
-from octavo.specs import ExpertsSpec, LatentSpec, ModelSpec, RawTensor
+from octavo.specs.model import ExpertsSpec, LatentSpec, ModelSpec
+from octavo.specs.tensors import RawTensor
 
 # canonical name -> name in the file; {i} is the layer
 SAFETENSORS_NAMES = {

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from octavo.models.weights import BoundTensors
 from octavo.ops.interface import Batch, KVCache, Ops, Tensor, Weight
-from octavo.specs import ModelSpec
+from octavo.specs.model import ModelSpec
 
 
 class Attention(Protocol):

@@ -25,7 +25,8 @@ from octavo.models.decoder import Decoder, assemble
 from octavo.models.llama import GatedMLP
 from octavo.models.weights import bind_tensors
 from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
-from octavo.specs import ExpertsSpec, Format, LatentSpec, ModelSpec, RawTensor
+from octavo.specs.model import ExpertsSpec, LatentSpec, ModelSpec
+from octavo.specs.tensors import Format, RawTensor
 
 
 class LatentAttention(Struct, frozen=True):

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from octavo.models.weights import bind_tensors
 from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
-from octavo.specs import EncoderSpec, RawTensor
+from octavo.specs.model import EncoderSpec
+from octavo.specs.tensors import RawTensor
 
 
 class EncoderLayer(Struct, frozen=True):

@@ -16,7 +16,8 @@ from msgspec import Struct
 from octavo.models.decoder import Decoder, assemble
 from octavo.models.weights import bind_tensors
 from octavo.ops.interface import Backend, Batch, KVCache, Ops, Tensor, Weight
-from octavo.specs import ModelSpec, RawTensor
+from octavo.specs.model import ModelSpec
+from octavo.specs.tensors import RawTensor
 
 
 class GroupedAttention(Struct, frozen=True):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from octavo.errors import ModelError
 from octavo.ops.interface import Backend, Model
-from octavo.specs import EncoderSpec, ModelSpec, RawTensor
+from octavo.specs.model import EncoderSpec, ModelSpec
+from octavo.specs.tensors import RawTensor
 
 LLAMA = ("llama", "mistral", "qwen2", "qwen3")
 DEEPSEEK = ("deepseek_v2", "deepseek_v3")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from octavo.ops.interface import Backend
-from octavo.specs import RawTensor
+from octavo.specs.tensors import RawTensor
 
 Part = TypeVar("Part", bound=Struct)
 

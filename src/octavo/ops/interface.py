@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, Format, KVSpec, RawTensor, RopeSpec
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan, KVSpec
+from octavo.specs.model import ExpertsSpec, RopeSpec
+from octavo.specs.tensors import Format, RawTensor
 
 Tensor = Any  # [rows, width] float32, or a recorded reference to one
 IntArray = npt.NDArray[np.int32]

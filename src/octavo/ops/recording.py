@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 from msgspec import Struct, structs
 
 from octavo.ops.interface import Batch, KVCache, Model, Ops, Tensor, Weight
-from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, KVSpec, RopeSpec
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan, KVSpec
+from octavo.specs.model import ExpertsSpec, RopeSpec
 
 
 class TensorRef(Struct, frozen=True):

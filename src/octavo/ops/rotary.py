@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import ModelError
-from octavo.specs import RopeSpec
+from octavo.specs.model import RopeSpec
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 
 from octavo.errors import OutOfMemory
-from octavo.specs import KVSpec
+from octavo.specs.kv import KVSpec
 from octavo.units import cdiv, format_bytes
 
 CPU_UTILIZATION = 0.5  # of free memory, when gpu_memory_utilization is not given

@@ -26,7 +26,7 @@ from octavo.server.drain_rate import DrainRate
 from octavo.server.errors import draining, model_loading, overloaded
 from octavo.server.share import Share, alone
 from octavo.server.stats_line import StatsLine
-from octavo.specs import GenerationDefaults
+from octavo.specs.text import GenerationDefaults
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 

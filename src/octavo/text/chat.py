@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 
 from octavo.errors import ConfigError, ContextLengthExceeded, InvalidRequest, ModelError, StartupError
-from octavo.specs import TextAssets
+from octavo.specs.text import TextAssets
 from octavo.text.conversation import Message, validate_messages
 from octavo.text.sandbox import LimitExceeded, TemplateRaised
 from octavo.text.template import Template

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from octavo.errors import ModelError
-from octavo.specs import TextAssets
+from octavo.specs.text import TextAssets
 from octavo.text.vocabulary import SPACE, AddedToken, Spelling, Vocabulary, from_gguf, from_tokenizer_json
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")

@@ -26,7 +26,7 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from octavo.errors import ModelError
-from octavo.specs import GGUFVocabulary
+from octavo.specs.text import GGUFVocabulary
 from octavo.text.pretokenizers import recipe
 
 MAX_VOCAB = 1_000_000

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from octavo.errors import EngineError
 from octavo.messages.wire import PoolRequest
 from octavo.ops.interface import Batch, IntArray, concat_start
-from octavo.specs import EncoderSpec
+from octavo.specs.model import EncoderSpec
 from octavo.worker.runner import LoadedModel
 
 FloatArray = npt.NDArray[np.float32]

@@ -12,7 +12,7 @@ from octavo.config.schema import EngineConfig
 from octavo.loaders.load import open_weights
 from octavo.models.registry import bind
 from octavo.ops.interface import Backend, Model
-from octavo.specs import EncoderSpec, ModelSpec
+from octavo.specs.model import EncoderSpec, ModelSpec
 
 OnPhase = Callable[[str, float], None]  # called after each phase with its name and its seconds
 

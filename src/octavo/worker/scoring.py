@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from octavo.errors import InvalidRequest
 from octavo.ops.interface import Batch
-from octavo.specs import KVSpec
+from octavo.specs.kv import KVSpec
 from octavo.units import cdiv
 from octavo.worker.runner import LoadedModel
 

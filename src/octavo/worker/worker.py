@@ -20,7 +20,7 @@ from octavo.messages.step import NewRow, RowStep, SampledRow, ScoredRow, StepPla
 from octavo.messages.wire import TokenLogprobs
 from octavo.ops.interface import Sampled
 from octavo.sampling.plan import GivenToken, SamplingRow, build_sampling_batch
-from octavo.specs import KVSpec
+from octavo.specs.kv import KVSpec
 from octavo.worker.batch import build_batch
 from octavo.worker.rows import Row
 from octavo.worker.runner import LoadedModel

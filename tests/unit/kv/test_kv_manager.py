@@ -1,6 +1,6 @@
 from octavo.kv.groups import Groups
 from octavo.kv.manager import MISS, KVManager
-from octavo.specs import AttentionSpan
+from octavo.specs.kv import AttentionSpan
 
 
 def computed(kv, tokens, **keys):

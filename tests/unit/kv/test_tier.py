@@ -11,7 +11,7 @@ from octavo.kv.groups import Groups
 from octavo.kv.host_blocks import HostBlocks
 from octavo.kv.manager import KVManager
 from octavo.kv.tier import MAX_PENDING_BYTES, KVTier
-from octavo.specs import FULL_ATTENTION, AttentionSpan
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
 
 SIZE = 8
 

@@ -9,7 +9,8 @@ from model_files import hf_config
 from octavo.errors import ModelError
 from octavo.loaders.hf_model import read_hf_spec
 from octavo.loaders.tensor_names import SAFETENSORS_NAMES, bind_tensors, expected_shapes, file_name
-from octavo.specs import ExpertsSpec, Format, LatentSpec, RawTensor, RopeSpec
+from octavo.specs.model import ExpertsSpec, LatentSpec, RopeSpec
+from octavo.specs.tensors import Format, RawTensor
 
 YARN = {"type": "yarn", "factor": 40, "original_max_position_embeddings": 16, "mscale": 0.707, "mscale_all_dim": 0.707}
 

@@ -35,7 +35,7 @@ from model_files import (
 from octavo.errors import ModelError
 from octavo.loaders.gguf import StringArray, read_gguf
 from octavo.loaders.load import open_weights, read_generation_defaults, read_spec, read_text
-from octavo.specs import Format
+from octavo.specs.tensors import Format
 from octavo.units import MiB
 
 

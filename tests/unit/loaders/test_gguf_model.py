@@ -29,7 +29,7 @@ from model_files import (
 from octavo.errors import ModelError
 from octavo.loaders.gguf import read_gguf
 from octavo.loaders.gguf_model import read_gguf_generation, read_gguf_spec, read_gguf_text
-from octavo.specs import RopeSpec
+from octavo.specs.model import RopeSpec
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from model_files import safetensors_bytes
 
 from octavo.errors import ModelError
 from octavo.loaders.safetensors import INDEX_NAME, read_folder, read_safetensors
-from octavo.specs import Format
+from octavo.specs.tensors import Format
 
 TENSORS = {
     "w": ("F32", (2, 3), bytes(range(24))),

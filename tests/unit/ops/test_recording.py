@@ -8,7 +8,9 @@ from octavo.backends.reference.ops import ReferenceOps, ReferenceWeight
 from octavo.models.llama import bind_llama
 from octavo.ops.interface import Batch
 from octavo.ops.recording import FIRST_COMPUTED_ID, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, last_uses, record, run
-from octavo.specs import Format, KVSpec, ModelSpec, RawTensor, RopeSpec
+from octavo.specs.kv import KVSpec
+from octavo.specs.model import ModelSpec, RopeSpec
+from octavo.specs.tensors import Format, RawTensor
 
 SPEC = ModelSpec(
     "qwen3", 2, 8, 12, 2, 1, 4, 11, 32, 1e-5, RopeSpec(dim=4), tie_embeddings=True, qkv_bias=True, qk_norm=True, sliding_window=3

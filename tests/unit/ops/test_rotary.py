@@ -7,7 +7,7 @@ import pytest
 
 from octavo.errors import ModelError
 from octavo.ops.rotary import attention_factor, cos_sin, rope_frequencies, yarn_mscale
-from octavo.specs import RopeSpec
+from octavo.specs.model import RopeSpec
 
 
 def test_plain_frequencies_fall_geometrically_from_one():

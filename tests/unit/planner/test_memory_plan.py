@@ -8,7 +8,8 @@ from octavo.planner.memory import (
     plan_memory,
     requested_bytes,
 )
-from octavo.specs import FULL_ATTENTION, MAX_PADDING, AttentionSpan, KVSpec, ModelSpec, RopeSpec, group_layers
+from octavo.specs.kv import FULL_ATTENTION, MAX_PADDING, AttentionSpan, KVSpec, group_layers
+from octavo.specs.model import ModelSpec, RopeSpec
 from octavo.units import GiB
 
 QWEN3_32B = KVSpec(num_layers=64, num_kv_heads=8, head_dim=128)

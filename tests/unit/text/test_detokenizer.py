@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.fakes.vocabularies import byte_level_tokenizer, sentencepiece_tokenizer
 
-from octavo.specs import TextAssets
+from octavo.specs.text import TextAssets
 from octavo.text.detokenizer import Detokenizer, Piece
 from octavo.text.tokenizer import Tokenizer
 

@@ -17,7 +17,7 @@ from tests.fakes.vocabularies import (
 )
 
 from octavo.errors import ModelError
-from octavo.specs import TextAssets
+from octavo.specs.text import TextAssets
 from octavo.text.pretokenizers import RECIPES, recipe
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.vocabulary import MAX_ADDED, Spelling, from_gguf

@@ -12,7 +12,8 @@ from octavo.loaders.tensor_names import expected_shapes
 from octavo.messages.step import NewRow, RowStep, StepPlan, StepResult
 from octavo.models.registry import bind
 from octavo.params import SamplingParams
-from octavo.specs import Format, ModelSpec, RawTensor, RopeSpec
+from octavo.specs.model import ModelSpec, RopeSpec
+from octavo.specs.tensors import Format, RawTensor
 from octavo.units import cdiv
 from octavo.worker.runner import LoadedModel
 from octavo.worker.worker import Worker

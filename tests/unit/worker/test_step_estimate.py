@@ -11,7 +11,8 @@ from octavo.loaders.tensor_names import expected_shapes
 from octavo.messages.step import RowStep, StepPlan
 from octavo.models.registry import bind
 from octavo.ops.recording import record
-from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, RawTensor
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
+from octavo.specs.tensors import Format, RawTensor
 from octavo.worker.estimate import StepEstimator, _pairs
 
 LAYER = 16 * 16 + 2 * 8 * 16 + 16 * 16 + 3 * 16 * 24  # numbers in its matrices

@@ -17,7 +17,8 @@ from octavo.backends.native.tensors import NativeKVCache, NativeWeight, kv_shape
 from octavo.errors import ConfigError, ModelError
 from octavo.ops.interface import Batch, Forward, KVCache, Model, Sampled, SamplingBatch
 from octavo.ops.recording import record
-from octavo.specs import KVSpec, RawTensor
+from octavo.specs.kv import KVSpec
+from octavo.specs.tensors import RawTensor
 
 FloatArray = npt.NDArray[np.float32]
 

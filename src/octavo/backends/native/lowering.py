@@ -42,7 +42,8 @@ from octavo.ops.recording import (
     WholeAttention,
 )
 from octavo.ops.rotary import attention_factor, rope_frequencies
-from octavo.specs import KVSpec, RopeSpec
+from octavo.specs.kv import KVSpec
+from octavo.specs.model import RopeSpec
 
 _IDS = {TOKEN_IDS: "tokens", POSITIONS: "positions", TOKEN_TYPES: "types"}
 

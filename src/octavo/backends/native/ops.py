@@ -10,7 +10,8 @@ from octavo.backends.native import _native
 from octavo.backends.native.tensors import experts_of, matrix_of, memory_of, routing_of
 from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import attention_factor, rope_frequencies
-from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, RopeSpec
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
+from octavo.specs.model import ExpertsSpec, RopeSpec
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from octavo.backends.native import _native
 from octavo.ops.interface import KVCache, Weight
-from octavo.specs import ExpertsSpec, Format, KVSpec
+from octavo.specs.kv import KVSpec
+from octavo.specs.model import ExpertsSpec
+from octavo.specs.tensors import Format
 
 
 @dataclass(frozen=True)

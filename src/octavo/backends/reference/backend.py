@@ -13,7 +13,8 @@ from octavo.backends.reference.sample import sample
 from octavo.errors import ModelError
 from octavo.ops.interface import Batch, Forward, KVCache, Model, Sampled, SamplingBatch
 from octavo.ops.recording import StoreKV, StoreLatent, inputs_of, last_uses, record
-from octavo.specs import KVSpec, RawTensor
+from octavo.specs.kv import KVSpec
+from octavo.specs.tensors import RawTensor
 
 FloatArray = npt.NDArray[np.float32]
 

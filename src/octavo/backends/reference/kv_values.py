@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.backends.reference.dequantize import from_bfloat16, to_bfloat16
-from octavo.specs import FP8_DS_MLA, LATENT_GROUP
+from octavo.specs.kv import FP8_DS_MLA, LATENT_GROUP
 
 FloatArray = npt.NDArray[np.float32]
 ByteArray = npt.NDArray[np.uint8]

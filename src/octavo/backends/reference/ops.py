@@ -14,7 +14,9 @@ import numpy.typing as npt
 from octavo.backends.reference.kv_values import ByteArray, decode, decode_latents, encode, encode_latents
 from octavo.ops.interface import Batch, IntArray, KVCache, Weight
 from octavo.ops.rotary import cos_sin
-from octavo.specs import FULL_ATTENTION, AttentionSpan, ExpertsSpec, Format, KVSpec, RopeSpec
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan, KVSpec
+from octavo.specs.model import ExpertsSpec, RopeSpec
+from octavo.specs.tensors import Format
 
 FloatArray = npt.NDArray[np.float32]
 

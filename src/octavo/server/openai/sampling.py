@@ -8,7 +8,7 @@ from octavo.errors import ContextLengthExceeded, InvalidRequest
 from octavo.params import SamplingParams
 from octavo.server.openai.schemas import RequestBody
 from octavo.server.state import Engine
-from octavo.specs import GenerationDefaults
+from octavo.specs.text import GenerationDefaults
 
 PromptField = Literal["messages", "prompt"]
 

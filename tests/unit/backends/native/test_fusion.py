@@ -6,7 +6,8 @@ import numpy as np
 
 from octavo.backends.native.fusion import LinearAdd, fuse
 from octavo.ops.recording import Add, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, record
-from octavo.specs import Format, KVSpec
+from octavo.specs.kv import KVSpec
+from octavo.specs.tensors import Format
 
 KV = KVSpec(1, 1, 8)
 NORM = np.ones(8, np.float32)

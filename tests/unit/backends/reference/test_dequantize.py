@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from octavo.backends.reference.dequantize import dequantize, from_bfloat16, to_bfloat16
-from octavo.specs import Format, RawTensor
+from octavo.specs.tensors import Format, RawTensor
 
 BLOCKS = np.load(Path(__file__).parents[3] / "golden" / "blocks.npz")
 QUANTISED = [format for format in Format if format.block_values > 1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from octavo.backends.reference.kv_values import decode, encode
-from octavo.specs import KV_DTYPES, KVSpec
+from octavo.specs.kv import KV_DTYPES, KVSpec
 
 FP8 = decode(np.arange(256, dtype=np.uint8), "fp8_e4m3")
 

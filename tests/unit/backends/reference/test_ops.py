@@ -7,7 +7,9 @@ import pytest
 
 from octavo.backends.reference.ops import ReferenceKVCache, ReferenceOps, ReferenceWeight
 from octavo.ops.interface import Batch
-from octavo.specs import FULL_ATTENTION, AttentionSpan, Format, KVSpec, RopeSpec
+from octavo.specs.kv import FULL_ATTENTION, AttentionSpan, KVSpec
+from octavo.specs.model import RopeSpec
+from octavo.specs.tensors import Format
 
 OPS = ReferenceOps()
 
