@@ -15,7 +15,7 @@ from collections import Counter
 
 from octavo.messages.stats import StepEstimate
 from octavo.messages.step import StepPlan
-from octavo.ops.recording import Attention, Embed, Experts, HeadLinear, LatentAttention, Linear, Program
+from octavo.ops.program import Attention, Embed, Experts, HeadLinear, LatentAttention, Linear, Program
 from octavo.specs.kv import FULL_ATTENTION, AttentionSpan, KVSpec
 
 

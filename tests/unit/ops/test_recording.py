@@ -7,7 +7,8 @@ from octavo.backends.reference.backend import ReferenceBackend
 from octavo.backends.reference.ops import ReferenceOps, ReferenceWeight
 from octavo.models.llama import bind_llama
 from octavo.ops.interface import Batch
-from octavo.ops.recording import FIRST_COMPUTED_ID, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, last_uses, record, run
+from octavo.ops.program import FIRST_COMPUTED_ID, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, last_uses, run
+from octavo.ops.recording import record
 from octavo.specs.kv import KVSpec
 from octavo.specs.model import ModelSpec, RopeSpec
 from octavo.specs.tensors import Format, RawTensor

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from octavo.ops.recording import (
+from octavo.ops.program import (
     SAMPLE_ROWS,
     Activate,
     Add,

@@ -17,7 +17,7 @@ from octavo.backends.native.fusion import Fused, LinearAdd, fuse
 from octavo.backends.native.ops import window_and_chunk
 from octavo.backends.native.tensors import experts_of, matrix_of, routing_of
 from octavo.ops.interface import Weight
-from octavo.ops.recording import (
+from octavo.ops.program import (
     POSITIONS,
     TOKEN_IDS,
     TOKEN_TYPES,

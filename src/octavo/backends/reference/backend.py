@@ -12,7 +12,8 @@ from octavo.backends.reference.ops import ReferenceKVCache, ReferenceOps, Refere
 from octavo.backends.reference.sample import sample
 from octavo.errors import ModelError
 from octavo.ops.interface import Batch, Forward, KVCache, Model, Sampled, SamplingBatch
-from octavo.ops.recording import StoreKV, StoreLatent, inputs_of, last_uses, record
+from octavo.ops.program import StoreKV, StoreLatent, inputs_of, last_uses
+from octavo.ops.recording import record
 from octavo.specs.kv import KVSpec
 from octavo.specs.tensors import RawTensor
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from octavo.backends.native.fusion import LinearAdd, fuse
-from octavo.ops.recording import Add, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of, record
+from octavo.ops.program import Add, Attention, Linear, RmsNorm, StoreKV, TakeRows, inputs_of
+from octavo.ops.recording import record
 from octavo.specs.kv import KVSpec
 from octavo.specs.tensors import Format
 
