@@ -9,7 +9,7 @@ MUTANTS ?= 200
 BIN    := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard csrc/*.cpp csrc/include/octavo/*.h csrc/kernels/*)
 
-.PHONY: help serve install test lint unit native test-arm sanitize test-reference test-browser test-slow test-histories mutation bench clean
+.PHONY: help serve install test lint unit native native-build test-arm sanitize sanitize-threads valgrind test-reference test-browser test-slow test-histories mutation bench clean
 
 help:
 	@echo 'make serve           install, pull $(MODEL), serve it on http://127.0.0.1:8000'
@@ -21,6 +21,8 @@ help:
 	@echo 'make mutation        change kv/ and scheduler/ in $(MUTANTS) places; the tests must notice (MUTANTS=N)'
 	@echo 'make test-arm        native tests for AArch64, cross-compiled and run under QEMU (Debian: g++-aarch64-linux-gnu qemu-user-static)'
 	@echo 'make sanitize        native tests under ASan and UBSan'
+	@echo 'make sanitize-threads  native tests under TSan'
+	@echo 'make valgrind        native tests under Valgrind, as far as it knows the instructions (apt-get install valgrind)'
 	@echo 'make bench           install size, start-up time and speed on this machine (benchmarks/suite.py has all, peers too)'
 
 serve: install
@@ -58,10 +60,12 @@ unit: $(VENV)/.dev
 	$(BIN)/octavo pull $(MODEL)
 	$(BIN)/pytest -m 'not reference and not slow and not browser'
 
-native: $(VENV)/.dev
+native-build: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet cmake ninja
 	$(BIN)/cmake -S . -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release > /dev/null
 	$(BIN)/cmake --build build/native
+
+native: native-build
 	$(BIN)/ctest --test-dir build/native --output-on-failure
 
 test-arm: $(VENV)/.dev
@@ -74,9 +78,20 @@ test-arm: $(VENV)/.dev
 
 sanitize: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet cmake ninja
-	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release -DOCTAVO_SANITIZE=ON > /dev/null
+	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release -DOCTAVO_SANITIZE=address,undefined > /dev/null
 	$(BIN)/cmake --build build/sanitize
 	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+
+# TSan needs addresses that are not too random; where a container forbids `setarch -R`, it runs without.
+sanitize-threads: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet cmake ninja
+	$(BIN)/cmake -S . -B build/threads -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release -DOCTAVO_SANITIZE=thread > /dev/null
+	$(BIN)/cmake --build build/threads
+	$$(setarch -R true 2> /dev/null && echo setarch -R) $(BIN)/ctest --test-dir build/threads --output-on-failure
+
+valgrind: native-build
+	@command -v valgrind > /dev/null || { echo 'valgrind is not installed: apt-get install valgrind'; exit 1; }
+	for test in build/native/*_test; do echo "$$test"; valgrind --quiet --error-exitcode=1 --leak-check=full "$$test" || exit 1; done
 
 test-reference: $(VENV)/.reference
 	$(BIN)/octavo pull $(MODEL)
