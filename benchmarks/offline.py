@@ -1,10 +1,10 @@
 """Speed of one engine in its own process, no HTTP: prefill, and decode at several batch sizes. One JSON line for each figure.
 
-    python benchmarks/offline.py octavo|openvino|vllm MODEL [--prefills 512,2048] [--batches 1,8,32,64] [--output-len 128] [--repeats 3]
+    python benchmarks/offline.py octavo|openvino|vllm MODEL [--prefills 512,2048] [--batches 1,8,32,64] [--repeats 3] ...
 
 Prompts are random token ids, drawn anew each time, prefix caching off, greedy, EOS ignored. Prefill rate: prompt tokens over
 the time of one answer of one token. Decode rate: batch x (output - 1) tokens over the time that the whole answer takes longer
-than an answer of one token. Medians of `repeats`.
+than an answer of one token (the median of as many). Rates of each repeat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import statistics
 import time
 from collections.abc import Callable
 
-PROMPT_LEN = 128
 VOCABULARY = range(1000, 49000)
 
 Generate = Callable[[list[list[int]], int], None]  # (prompts, tokens of each answer)
@@ -81,6 +80,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--prefills", default="512,2048")
     parser.add_argument("--batches", default="1,8,32,64")
+    parser.add_argument("--prompt-len", type=int, default=128, help="of the batches")
     parser.add_argument("--output-len", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
@@ -94,16 +94,16 @@ def main() -> None:
         return time.perf_counter() - began
 
     def report(figure: str, rates: list[float]) -> None:
-        print(json.dumps({"figure": figure, "tok_s": statistics.median(rates), "all": rates}), flush=True)
+        print(json.dumps({"figure": figure, "tok_s": rates}), flush=True)
 
     seconds(2, 64, 8)
     for length in map(int, filter(None, arguments.prefills.split(","))):
         seconds(1, length, 1)
         report(f"prefill {length}", [length / seconds(1, length, 1) for _ in range(arguments.repeats)])
     for batch in map(int, filter(None, arguments.batches.split(","))):
-        first_s = statistics.median(seconds(batch, PROMPT_LEN, 1) for _ in range(arguments.repeats))
+        first_s = statistics.median(seconds(batch, arguments.prompt_len, 1) for _ in range(arguments.repeats))
         tokens = batch * (arguments.output_len - 1)
-        whole = [seconds(batch, PROMPT_LEN, arguments.output_len) for _ in range(arguments.repeats)]
+        whole = [seconds(batch, arguments.prompt_len, arguments.output_len) for _ in range(arguments.repeats)]
         report(f"decode b{batch}", [tokens / (each - first_s) for each in whole])
 
 

@@ -1,169 +1,168 @@
-"""The comparison: Octavo and whichever peers are there, in turn on this machine, medians of several rounds, with ratios.
+"""The comparison: Octavo and whichever peers are there, in turn on this machine, with ratios and shares of the machine's limits.
 
-    python benchmarks/suite.py [--peers-dir DIR] [--short] [--rounds 3] [--out benchmarks/results] [--only octavo,llama.cpp]
+    python benchmarks/suite.py --short                      # two minutes, Octavo alone: anyone can run it
+    python benchmarks/suite.py --peers-dir DIR              # SmolLM2 against all peers, three rounds
+    python benchmarks/suite.py --peers-dir DIR --models qwen2.5-coder-0.5b-instruct,qwen2.5-coder-1.5b-instruct --rounds 1
 
-Prints the table, and saves it as JSON, Markdown and a chart (SVG). --short takes about two minutes for Octavo alone. Where
-other programs are busy it says so, in the table too.
+Parts: offline (prefill and decode in process), http (a server under load, its start and memory), contexts (long prompts).
+Prints the tables, and saves suite.json, suite.md and suite.html. Where other programs are busy it says so, in the table too.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-import os
-import signal
-import socket
-import subprocess
+import shlex
 import sys
-import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import machine
+import roofline
+from contexts import Point, contexts_up_to, likely_s, measure_context
 from engines import Engine, Shape, find_engines
-from table import as_chart, as_markdown
+from loads import LOADS, SHORT_LOADS, Load, measure_loads
+from roofline import Roofline
+from table import BUSY, as_markdown, as_page
 
-LOADS = {  # name -> flags of `octavo bench serve`
-    "http c1": "--num-prompts 12 --max-concurrency 1 --random-input-len 256 --random-output-len 128",
-    "http c8": "--num-prompts 64 --max-concurrency 8 --random-input-len 256 --random-output-len 128",
-    "http c32": "--num-prompts 64 --max-concurrency 32 --random-input-len 256 --random-output-len 128",
-    "http prefix c8": "--num-prompts 48 --max-concurrency 8 --random-prefix-len 1024 --random-input-len 64 --random-output-len 64",
-}
-SHORT_LOADS = {
-    "http c1": "--num-prompts 3 --max-concurrency 1 --random-input-len 256 --random-output-len 64",
-    "http c8": "--num-prompts 16 --max-concurrency 8 --random-input-len 256 --random-output-len 64",
-}
-START_S = 600
+from octavo.bench.peaks import Peaks
 
-Figures = dict[str, dict[str, list[float]]]  # figure -> engine -> one value a round
+PARTS = ("offline", "http", "contexts")
+DEFAULT_MODEL = "smollm2-135m-instruct"
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What is measured of each model."""
+
+    shape: Shape
+    loads: Sequence[Load]
+    parts: Sequence[str]
+    rounds: int
+
+
+class Suite:
+    """A run: what was measured so far, of the machine and of each model."""
+
+    def __init__(self, work: Work, deadline_s: float) -> None:
+        self.work = work
+        self.deadline_s = deadline_s
+        self.peaks: list[Peaks] = []
+        self.busy: list[float] = []
+        self.left_out: list[str] = []
+
+    def compare(self, model: str, engines: Sequence[Engine]) -> dict[str, dict[str, list[float]]]:
+        """Return figure -> engine -> values, all engines in turn, round after round."""
+        figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+        def keep(engine: Engine, measured: Iterable[tuple[str, list[float]]]) -> None:
+            for figure, values in measured:
+                figures[figure][engine.name] += values
+                tell(f"{model} round {number + 1}  {engine.name:<10} {figure:<34} {' '.join(f'{value:,.1f}' for value in values)}")
+
+        for number in range(self.work.rounds if {"offline", "http"} & set(self.work.parts) else 0):
+            for engine in engines:
+                if "offline" in self.work.parts and self.may_begin(f"{model}: {engine.name} offline, round {number + 1}"):
+                    keep(engine, engine.offline(self.work.shape))
+                if "http" in self.work.parts and engine.serve and self.may_begin(f"{model}: {engine.name} http, round {number + 1}"):
+                    keep(engine, ((figure, [value]) for figure, value in measure_loads(engine, self.work.loads, seed=1000 * number)))
+            self.measure_peaks()
+        return {figure: dict(values) for figure, values in figures.items()}
+
+    def contexts(self, model: str, engine: Engine, limits: Roofline, most: int) -> list[dict[str, float]]:
+        """Return the points of Octavo's long contexts as dictionaries."""
+        points: list[Point] = []
+        for context in contexts_up_to(most) if "contexts" in self.work.parts else ():
+            if self.may_begin(f"{model}: context {context:,}", likely_s(points[-1] if points else None, context)):
+                points.append(point := measure_context(engine, limits, context))
+                times = f"TTFT {point.ttft_s:.2f} s, {1e3 * point.token_s:.1f} ms a token"
+                tell(f"{model} context {context:,}: {times}, {point.peak_rss_mib:,.0f} MiB")
+        return [dataclasses.asdict(point) for point in points]
+
+    def may_begin(self, what: str, likely_s: float = 0.0) -> bool:
+        """Return whether there is time for it, once the machine is as quiet as it gets."""
+        if time.perf_counter() + likely_s > self.deadline_s:
+            self.left_out.append(what)
+            return False
+        self.busy.append(machine.wait_until_quiet(BUSY))
+        if self.busy[-1] > BUSY:
+            tell(f"warning: others use {self.busy[-1]:.0%} of the CPUs; what is measured now is no good figure")
+        return True
+
+    def measure_peaks(self) -> None:
+        self.peaks.append(roofline.measure())
+
+    def highest_peaks(self) -> Peaks:
+        highest = self.peaks[0]
+        for peaks in self.peaks[1:]:
+            highest = highest.higher(peaks)
+        return highest
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="smollm2-135m-instruct")
-    parser.add_argument("--peers-dir", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=DEFAULT_MODEL, help=f"models of Octavo's store, separated by commas [{DEFAULT_MODEL}]")
+    parser.add_argument("--peers-dir", type=Path, help="where peers are installed [no peers]")
     parser.add_argument("--only", default="", help="engines to measure, separated by commas [all that are there]")
-    parser.add_argument("--short", action="store_true", help="fewer figures, one round")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} [all]")
+    parser.add_argument("--short", action="store_true", help="two minutes: fewer figures, one round, no long contexts")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--skip-http", action="store_true")
-    parser.add_argument("--skip-offline", action="store_true")
+    parser.add_argument("--repeats", type=int, default=3, help="of each offline figure in a round [3]")
+    parser.add_argument("--batches", default="1,8,32,64", help="streams that decode at a time, offline [1,8,32,64]")
+    parser.add_argument("--max-context", type=int, help="longest prompt of the part contexts [the model's]")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="nothing new is begun after so many [no bound]")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
+    parts = arguments.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--parts has {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
 
-    engines, missing = find_engines(arguments.peers_dir, arguments.model)
-    if arguments.only:
-        engines = [engine for engine in engines if engine.name in arguments.only.split(",")]
-    if missing:
-        print(f"not installed here, left out: {', '.join(missing)}", file=sys.stderr)
-    rounds = 1 if arguments.short else arguments.rounds
-    shape = Shape((512,), (1, 8), 64, 2) if arguments.short else Shape((512, 2048), (1, 8, 32, 64), 128, 3)
-    loads = SHORT_LOADS if arguments.short else LOADS
-    figures: Figures = defaultdict(lambda: defaultdict(list))
-    busy = []
-    for number in range(rounds):
-        for engine in engines:
-            busy.append(machine.wait_until_quiet())
-            if busy[-1] > 0.08:
-                print(f"warning: others use {busy[-1]:.0%} of the CPUs; what is measured now is no good figure", file=sys.stderr)
-            if not arguments.skip_offline:
-                for figure, value in engine.offline(shape):
-                    tell(figures, figure, engine, value, number)
-            if not arguments.skip_http and engine.serve is not None:
-                for figure, value in serve(engine, loads, seed=1000 * number):
-                    tell(figures, figure, engine, value, number)
-
+    if arguments.short:
+        work = Work(Shape((512,), (1, 8), 128, 64, 2), SHORT_LOADS, [part for part in parts if part != "contexts"], 1)
+    else:
+        batches = tuple(map(int, arguments.batches.split(",")))
+        work = Work(Shape((512, 2048), batches, 128, 128, arguments.repeats), LOADS, parts, arguments.rounds)
+    began_s = time.perf_counter()
+    suite = Suite(work, began_s + 60 * arguments.minutes)
+    suite.measure_peaks()
+    models = {}
+    for model in arguments.models.split(","):
+        engines, missing = find_engines(arguments.peers_dir, model)
+        if arguments.peers_dir and missing:
+            tell(f"{model}: not there, or does not read it: {', '.join(missing)}")
+        chosen = [engine for engine in engines if not arguments.only or engine.name in arguments.only.split(",")]
+        figures = suite.compare(model, chosen)
+        limits = Roofline(model, suite.highest_peaks())
+        models[model] = {
+            "engines": {engine.name: engine.about for engine in chosen},
+            "figures": figures,
+            "limits": limits.of_figures(work.shape, work.loads),
+            "contexts": suite.contexts(model, engines[0], limits, min(arguments.max_context or limits.max_context, limits.max_context)),
+        }
     result = {
         "date": time.strftime("%Y-%m-%d"),
+        "command": shlex.join(["python", *sys.argv]),
+        "seconds": time.perf_counter() - began_s,
         "machine": machine.facts(),
-        "busy": max(busy, default=0.0),
-        "rounds": rounds,
-        "engines": {engine.name: engine.about for engine in engines},
-        "figures": {figure: dict(values) for figure, values in figures.items()},
+        "peaks": [dataclasses.asdict(peaks) for peaks in suite.peaks],
+        "busy": max(suite.busy, default=0.0),
+        "rounds": work.rounds,
+        "left_out": suite.left_out,
+        "models": models,
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "suite.json").write_text(json.dumps(result, indent=2) + "\n")
     (arguments.out / "suite.md").write_text(as_markdown(result))
-    (arguments.out / "suite.svg").write_text(as_chart(result))
+    (arguments.out / "suite.html").write_text(as_page(result))
     print(as_markdown(result))
     return 0
 
 
-def tell(figures: Figures, figure: str, engine: Engine, value: float, number: int) -> None:
-    figures[figure][engine.name].append(value)
-    print(f"round {number + 1}  {engine.name:<10} {figure:<18} {value:,.1f}", file=sys.stderr)
-
-
-def serve(engine: Engine, loads: dict[str, str], seed: int) -> list[tuple[str, float]]:
-    """Launch the engine's server, put the loads on it, stop it; return its figures."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [word.replace("{port}", str(port)) for word in engine.serve or ()]
-    launched_s = time.perf_counter()
-    with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen(command, env=os.environ | engine.environment, stdout=log, stderr=log, start_new_session=True)
-        try:
-            figures = [("start, s", wait_ready(server, port, launched_s))]
-            for index, (name, flags) in enumerate(loads.items()):
-                result = bench(port, [*flags.split(), "--seed", str(seed + index), "--num-warmups", "2"])
-                figures += [(f"{name}, out tok/s", result["output_throughput"]), (f"{name}, TTFT p50 ms", result["median_ttft_ms"])]
-            return [*figures, ("memory, MiB (PSS)", pss_mib(server.pid))]
-        finally:
-            os.killpg(server.pid, signal.SIGTERM)
-            try:
-                server.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(server.pid, signal.SIGKILL)
-                server.wait()
-
-
-def wait_ready(server: subprocess.Popen[bytes], port: int, launched_s: float) -> float:
-    while time.perf_counter() - launched_s < START_S:
-        if server.poll() is not None:
-            raise SystemExit(f"the server ended with status {server.returncode}")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
-                if answer.status == 200:
-                    return time.perf_counter() - launched_s
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.01)
-    raise SystemExit(f"the server did not answer within {START_S} s")
-
-
-def bench(port: int, flags: list[str]) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "octavo.cli.main", "bench", "serve", "--port", str(port), *flags]
-        command += ["--save-result", "--result-dir", folder, "--result-filename", "result.json"]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
-        if run.returncode != 0:
-            raise SystemExit(f"octavo bench serve failed: {run.stdout[-300:]} {run.stderr[-600:]}")
-        result: dict[str, float] = json.loads((Path(folder) / "result.json").read_text())
-        if result["failed"]:
-            print(f"warning: {result['failed']} requests failed", file=sys.stderr)
-        return result
-
-
-def pss_mib(root: int) -> float:
-    """Return the memory of a process and all below it, shared pages counted once."""
-    children: dict[int, list[int]] = defaultdict(list)
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            children[int(entry.read_text().rpartition(")")[2].split()[1])].append(int(entry.parent.name))
-        except OSError:
-            continue
-    total_kib, waiting = 0, [root]
-    while waiting:
-        pid = waiting.pop()
-        waiting += children[pid]
-        try:
-            lines = (Path("/proc") / str(pid) / "smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total_kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total_kib / 1024
+def tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
