@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from octavo import AsyncEngine, CacheConfig, EngineConfig, ModelConfig, SamplingParams
-from octavo.client import async_engine
+from octavo.client import keeper
 from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest, OctavoError
 from octavo.loaders.store import resolve_model
 
@@ -66,7 +66,7 @@ def test_a_killed_engine_is_a_pause_in_the_stream_and_the_tokens_are_the_same():
         while engine.num_unfinished < 4:
             await asyncio.sleep(0)
         await asyncio.sleep(0.05)  # somewhere in the middle
-        os.kill(engine._process.pid, signal.SIGKILL)
+        os.kill(engine._keeper.process.pid, signal.SIGKILL)
         assert await asyncio.gather(*running) == undisturbed
         assert engine.is_alive
 
@@ -81,8 +81,8 @@ def test_a_request_that_was_running_in_two_crashes_fails_alone():
             await anext(poison)
             while not engine.is_alive:
                 await asyncio.sleep(0.01)
-            os.kill(engine._process.pid, signal.SIGKILL)
-            await engine._process.wait_dead()
+            os.kill(engine._keeper.process.pid, signal.SIGKILL)
+            await engine._keeper.process.wait_dead()
         events = [event async for event in poison]
         assert events[-1].finish_reason == "error"
         assert "crashed 2 times" in events[-1].error
@@ -94,17 +94,17 @@ def test_a_request_that_was_running_in_two_crashes_fails_alone():
 
 
 def test_an_engine_that_stands_still_is_not_healthy_and_goes_on_when_it_wakes(monkeypatch):
-    monkeypatch.setattr(async_engine, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(async_engine, "SILENCE_S", 0.5)
+    monkeypatch.setattr(keeper, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(keeper, "SILENCE_S", 0.5)
 
     async def scenario(engine):
         undisturbed = await answer(engine, 1)
         running = asyncio.create_task(answer(engine, 1))
         await asyncio.sleep(0)
-        os.kill(engine._process.pid, signal.SIGSTOP)
+        os.kill(engine._keeper.process.pid, signal.SIGSTOP)
         while engine.is_alive:
             await asyncio.sleep(0.02)
-        os.kill(engine._process.pid, signal.SIGCONT)
+        os.kill(engine._keeper.process.pid, signal.SIGCONT)
         assert await running == undisturbed
         assert engine.is_alive
 
@@ -112,18 +112,18 @@ def test_an_engine_that_stands_still_is_not_healthy_and_goes_on_when_it_wakes(mo
 
 
 def test_an_engine_that_hangs_is_replaced_and_its_requests_go_on(monkeypatch):
-    monkeypatch.setattr(async_engine, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(async_engine, "SILENCE_S", 0.2)
-    monkeypatch.setattr(async_engine, "HANG_S", 0.5)
+    monkeypatch.setattr(keeper, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(keeper, "SILENCE_S", 0.2)
+    monkeypatch.setattr(keeper, "HANG_S", 0.5)
 
     async def scenario(engine):
         undisturbed = await answer(engine, 2)
-        first = engine._process.pid
+        first = engine._keeper.process.pid
         running = asyncio.create_task(answer(engine, 2))
         await asyncio.sleep(0)
         os.kill(first, signal.SIGSTOP)
         assert await running == undisturbed
-        assert engine._process.pid != first
+        assert engine._keeper.process.pid != first
 
     with_engine(scenario)
 
@@ -199,7 +199,7 @@ def test_an_engine_that_cannot_be_started_again_fails_who_waits_and_says_so(monk
         while engine.num_unfinished < 1:
             await asyncio.sleep(0)
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-        os.kill(engine._process.pid, signal.SIGKILL)
+        os.kill(engine._keeper.process.pid, signal.SIGKILL)
         assert (await running)[2] == "error"
         assert not engine.is_alive
         assert "TMPDIR" in engine.last_error
@@ -231,8 +231,8 @@ def test_a_pause_outlives_the_engines_process_and_costs_no_token():
         await engine.pause("keep")
         running.append(asyncio.create_task(answer(engine, 3)))
         await asyncio.sleep(0)
-        os.kill(engine._process.pid, signal.SIGKILL)
-        await engine._process.wait_dead()
+        os.kill(engine._keeper.process.pid, signal.SIGKILL)
+        await engine._keeper.process.wait_dead()
         while not engine.is_alive:
             await asyncio.sleep(0.01)
         assert (await engine.control("ping")).ok

@@ -4,7 +4,7 @@
         async for answer in llm.generate("The capital of France is", SamplingParams(max_tokens=16)):
             print(answer.outputs[0].text)
 
-One that crashes is replaced and its requests go on (client/async_engine.py). Whoever leaves an iterator early aborts its request
+One that crashes is replaced and its requests go on (client/keeper.py). Whoever leaves an iterator early aborts its request
 by closing it (`contextlib.aclosing`), or by name with `abort`.
 """
 

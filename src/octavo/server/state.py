@@ -48,8 +48,9 @@ class Engine(Protocol):
     """What the server asks of client.async_engine.AsyncEngine."""
 
     ready: EngineReady
-    last_error: str | None
 
+    @property
+    def last_error(self) -> str | None: ...
     @property
     def generates(self) -> bool: ...
     @property
