@@ -559,13 +559,14 @@ NB_MODULE(_native, m) {
   nb::class_<Program>(m, "Program")
       .def_prop_ro("num_bytes", &Program::num_bytes)
       .def_prop_ro("num_regions", &Program::num_regions)
-      .def("set_profiling", &Program::set_profiling, "on"_a)
-      .def("profile",
+      .def("set_tracing", &Program::set_tracing, "on"_a)
+      .def("take_trace",
            [](Program& program) {
-             std::vector<std::tuple<std::string, int64_t, double>> times;
-             for (const auto& time : program.profile()) times.emplace_back(time.name, time.count, time.seconds);
-             return times;
+             std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>> spans;
+             for (const auto& span : program.take_trace()) spans.emplace_back(span.thread, span.region, span.begin_ns, span.end_ns, span.waited_ns);
+             return spans;
            })
+      .def_prop_ro("region_names", &Program::region_names)
       .def("run", run_program, "token_ids"_a.noconvert(), "positions"_a.noconvert(), "query_start"_a.noconvert(), "context_len"_a.noconvert(),
            "block_table"_a.noconvert(), "slot_mapping"_a.noconvert(), "sample_rows"_a.noconvert(), "token_types"_a.noconvert() = nb::none());
 

@@ -9,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace octavo {
 namespace {
@@ -113,12 +114,7 @@ class Checker {
   std::map<TensorId, int64_t> picks_;  // of the tensors that route has written
 };
 
-std::chrono::steady_clock::time_point add_time(Program::RegionTime& time, std::chrono::steady_clock::time_point began) {
-  const auto now = std::chrono::steady_clock::now();
-  ++time.count;
-  time.seconds += std::chrono::duration<double>(now - began).count();
-  return now;
-}
+int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 const int32_t* ids_of(const Batch& batch, Ids ids) {
   return ids == Ids::Tokens ? batch.token_ids : ids == Ids::Positions ? batch.positions : batch.token_types;
@@ -245,9 +241,10 @@ const float* Program::run(const Batch& batch) {
       stages.work.reset(stages.cut.pieces);
     }
   }
-  using Clock = std::chrono::steady_clock;
-  auto began = Clock::now();
   device_->pool.run([&](int thread) {
+    std::vector<Span>* trace = tracing_ ? &traces_[static_cast<size_t>(thread)] : nullptr;
+    int64_t began = trace != nullptr ? now_ns() : 0;
+    wait_time.on = trace != nullptr;
     for (size_t i = 0; i < regions_.size(); ++i) {
       const Region& region = regions_[i];
       Stages& stages = stages_[i];
@@ -259,32 +256,37 @@ const float* Program::run(const Batch& batch) {
         case Region::Kind::Experts: run_experts(step, region, stages); break;
         case Region::Kind::Whole: stages.work.work([&](int64_t piece) { run_whole_attention(step, region, piece, thread); }); break;
       }
-      if (profiling_ && thread == 0) began = add_time(times_[i], began);
+      if (trace != nullptr) {
+        const int64_t now = now_ns();
+        trace->push_back({thread, static_cast<int64_t>(i), began, now, std::exchange(wait_time.ns, 0)});
+        began = now;
+      }
     }
+    wait_time.on = false;
   });
   return floats(output_);
 }
 
-void Program::set_profiling(bool on) {
+void Program::set_tracing(bool on) {
   std::lock_guard one_caller(callers_);
-  profiling_ = on;
-  times_.clear();
-  for (const Region& region : regions_) times_.push_back({name_of(region), 0, 0});
+  tracing_ = on;
+  traces_.assign(static_cast<size_t>(device_->pool.size()), {});
 }
 
-std::vector<Program::RegionTime> Program::profile() {
+std::vector<Program::Span> Program::take_trace() {
   std::lock_guard one_caller(callers_);
-  std::vector<RegionTime> sums;
-  for (const RegionTime& time : times_) {
-    const auto same = std::find_if(sums.begin(), sums.end(), [&](const RegionTime& sum) { return sum.name == time.name; });
-    if (same == sums.end()) {
-      sums.push_back(time);
-    } else {
-      same->count += time.count;
-      same->seconds += time.seconds;
-    }
+  std::vector<Span> spans;
+  for (std::vector<Span>& trace : traces_) {
+    spans.insert(spans.end(), trace.begin(), trace.end());
+    trace.clear();
   }
-  return sums;
+  return spans;
+}
+
+std::vector<std::string> Program::region_names() const {
+  std::vector<std::string> names;
+  for (const Region& region : regions_) names.push_back(name_of(region));
+  return names;
 }
 
 std::string Program::name_of(const Region& region) const {

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <string>
@@ -44,8 +45,14 @@ bool is_open(uint32_t door) { return epoch_of(door) % 2 == 1; }
 
 }  // namespace
 
+thread_local WaitTime wait_time;
+
 void Stage::wait() const {
-  for (int32_t left; (left = left_.load(std::memory_order_acquire)) != 0;) wait_while(left_, left);
+  int32_t left = left_.load(std::memory_order_acquire);
+  if (left == 0) return;
+  const auto began = wait_time.on ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+  for (; left != 0; left = left_.load(std::memory_order_acquire)) wait_while(left_, left);
+  if (wait_time.on) wait_time.ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count();
 }
 
 ThreadPool::ThreadPool(int num_threads) : num_threads_(std::clamp(num_threads, 1, static_cast<int>(kEpoch) - 1)) {

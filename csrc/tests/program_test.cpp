@@ -34,6 +34,8 @@ class Engine {
     int64_t row, start, count;  // tokens start .. start + count - 1 of the row
   };
 
+  void set_tracing(bool on) { program_.set_tracing(on); }
+
   // Returns the logits of each row's last token, one after the other.
   std::vector<float> run(const std::vector<Row>& rows) {
     std::vector<int32_t> ids, positions, query_start{0}, context, blocks, samples;
@@ -246,6 +248,9 @@ int main() {
       const auto device = std::make_shared<Device>(threads, isa);
       Engine engine(device);
       check(answer_together(engine), alone, isa, "in a batch", threads);
+      engine.set_tracing(true);
+      check(answer_together(engine), alone, isa, "traced", threads);
+      engine.set_tracing(false);
       // Two programs that share the threads, each called by a thread of its own.
       Engine other(device);
       std::vector<Answer> first, second;

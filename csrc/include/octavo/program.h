@@ -156,15 +156,16 @@ class Program {
   // Returns the output [num_samples, width], valid until the next call. Calls from several threads queue. Throws std::invalid_argument
   // for a batch that check_batch refuses, ids out of the vocabulary, or more tokens or samples than the program takes.
   const float* run(const Batch& batch);
-  // Where the time goes: while profiling, each run adds the seconds of its regions, each until its last piece is done, to those of
-  // regions of the same name ("rms_norm prepare", "linear q4_1 576x576 576x192", "attention").
-  struct RegionTime {
-    std::string name;
-    int64_t count;
-    double seconds;
+  // Where the time goes: while tracing, each thread writes down when it passed through each region, in nanoseconds of
+  // steady_clock, and how much of that it waited for pieces of others.
+  struct Span {
+    int64_t thread, region, begin_ns, end_ns, waited_ns;
   };
-  void set_profiling(bool on);
-  std::vector<RegionTime> profile();
+  void set_tracing(bool on);
+  // Returns the spans since the last call, those of a thread in order.
+  std::vector<Span> take_trace();
+  // What the regions do: "rms_norm prepare", "linear q4_1 576x576 576x192", "attention".
+  std::vector<std::string> region_names() const;
   int64_t output_width() const { return tensors_[static_cast<size_t>(output_)].row_bytes / 4; }
 
  private:
@@ -200,8 +201,8 @@ class Program {
   int64_t max_tokens_, max_samples_, num_groups_ = 1;
   std::vector<Region> regions_;
   std::vector<int64_t> offset_;
-  bool profiling_ = false;
-  std::vector<RegionTime> times_;  // of each region
+  bool tracing_ = false;
+  std::vector<std::vector<Span>> traces_;  // of each thread
   std::unique_ptr<Stages[]> stages_;  // of each region
   int64_t scratch_bytes_ = kAttentionScratchBytes;  // of a thread
   int64_t scratch_offset_ = 0, states_offset_ = 0, experts_offset_ = 0, arena_bytes_ = 0;

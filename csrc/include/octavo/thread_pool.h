@@ -12,6 +12,13 @@
 
 namespace octavo {
 
+// While `on`, what this thread spends in stages waiting for pieces that others have in hand is added to `ns`.
+struct WaitTime {
+  bool on = false;
+  int64_t ns = 0;
+};
+extern thread_local WaitTime wait_time;
+
 // Pieces 0 .. count - 1, each taken once.
 class Stage {
  public:

@@ -20,13 +20,17 @@ STOP_S = 30.0
 
 
 @contextmanager
-def launched(flags: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], Target]]:
-    """Yield `octavo serve` with `flags` as a process that has just begun, and its address; it is stopped at the end."""
+def launched(
+    flags: Sequence[str], command: Sequence[str] = ("octavo.cli.main", "serve")
+) -> Iterator[tuple[subprocess.Popen[bytes], Target]]:
+    """Yield `octavo serve` with `flags` as a process that has just begun, and its address; it is stopped at the end.
+
+    `command`: the module that serves, and its first words."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "octavo.cli.main", "serve", *flags, "--host", "127.0.0.1", "--port", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = [sys.executable, "-m", *command, *flags, "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield server, Target(f"http://127.0.0.1:{port}", {})
     finally:

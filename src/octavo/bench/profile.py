@@ -6,6 +6,8 @@ The step is made up: `rows` requests, each with `context` tokens behind it and `
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +47,15 @@ def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[P
     num_groups = len(kv_spec.spans)
     kv = loaded.backend.make_kv_cache(kv_spec, 1 + shape.rows * num_groups * blocks)
     forward: Any = loaded.backend.compile(loaded.model, kv, shape.rows * shape.query, shape.rows)
-    if not hasattr(forward, "profile"):
+    if not hasattr(forward, "take_trace"):
         raise ConfigError(f"backend {loaded.backend.name} has no compiled program to profile; use native")
     batch = _batch(shape, blocks, kv_spec.block_size, num_groups)
-    parts = [Part(name, count, seconds) for name, count, seconds in forward.profile(batch, repeats)]
+    forward(batch)
+    forward.set_tracing(True)
+    for _ in range(repeats):
+        forward(batch)
+    parts = _sums(forward.take_trace(), repeats)
+    forward.set_tracing(False)
     params = SamplingParams(temperature=0.0, seed=0)
     sampling = build_sampling_batch([SamplingRow(params, (), np.ones(1, np.int32), 1, loaded.spec.vocab_size) for _ in range(shape.rows)])
     logits = forward(batch)
@@ -56,6 +63,17 @@ def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[P
     for _ in range(repeats):
         loaded.backend.sample(logits, sampling)
     return [*parts, Part("sample (greedy)", 1, (time.perf_counter() - began) / repeats)]
+
+
+def _sums(trace: Sequence[tuple[int, str, int, int, int]], repeats: int) -> list[Part]:
+    """Return the regions of one of `repeats` steps by name, each until its last piece is done: as the first thread passed them."""
+    counts: Counter[str] = Counter()
+    nanoseconds: Counter[str] = Counter()
+    for thread, name, begin_ns, end_ns, _ in trace:
+        if thread == 0:
+            counts[name] += 1
+            nanoseconds[name] += end_ns - begin_ns
+    return [Part(name, count // repeats, nanoseconds[name] / repeats / 1e9) for name, count in counts.items()]
 
 
 def _batch(shape: StepShape, blocks: int, block_size: int, num_groups: int) -> Batch:

@@ -1,4 +1,4 @@
-"""`octavo bench`: finds the kind of measurement; those of the engine in this process (latency, throughput, profile) are here."""
+"""`octavo bench`: finds the kind of measurement; those of the engine in this process (latency, throughput) are here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from octavo.units import parse_int
 KINDS = {
     "latency": "seconds to answer one batch",
     "throughput": "tokens a second over many requests",
-    "profile": "time of one step, operation by operation",
+    "profile": "where a step's time goes, by operation or by process",
     "kernels": "each native kernel against this machine's peaks",
     "serve": "what users of a running server see under load",
     "sweep": "bench serve once for each combination of settings",
@@ -88,34 +88,6 @@ def _throughput(argv: Sequence[str]) -> int:
     return 0
 
 
-def _profile(argv: Sequence[str]) -> int:
-    parser = FlagParser("octavo bench profile", f"Measure the {KINDS['profile']}.", ENGINE_GROUPS, usage="octavo bench profile [FLAGS]")
-    parser.add_argument("--rows", type=integer(1), default=1, metavar="N", help="requests in the step [1]")
-    parser.add_argument("--query-len", type=integer(1), default=1, metavar="N", help="tokens of each (1: decode) [1]")
-    parser.add_argument("--context-len", type=flag_type(parse_int), default=256, metavar="N", help="tokens behind each [256]")
-    parser.add_argument("--num-iters", type=integer(1), default=50, metavar="N", help="steps measured [50]")
-    parser.add_argument("--output-json", metavar="FILE", help="write the figures there")
-    args = parser.parse(argv)
-
-    from octavo.bench.profile import StepShape, profile_step
-
-    shape = StepShape(args.rows, args.query_len, args.context_len)
-    parts = profile_step(resolve(parser.given(args)).engine, shape, args.num_iters)
-    total = sum(part.seconds for part in parts)
-
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("part of the step", "times", "ms", "share", "", title=f"{shape.rows} x {shape.query} tokens, {shape.context} behind each")
-    for part in parts:
-        share = part.seconds / total
-        table.add_row(part.name, str(part.count), f"{part.seconds * 1e3:.3f}", f"{share:.1%}", "█" * round(40 * share))
-    table.add_row("all", "", f"{total * 1e3:.3f}", f"{shape.rows * shape.query / total:,.0f} tok/s", "")
-    Console().print(table)
-    _write_json(args.output_json, dataclasses.asdict(shape) | {"parts": [dataclasses.asdict(part) for part in parts], "seconds": total})
-    return 0
-
-
 def _parser(kind: str, *, input_len: int, output_len: int) -> FlagParser:
     parser = FlagParser(f"octavo bench {kind}", f"Measure the {KINDS[kind]}.", ENGINE_GROUPS, usage=f"octavo bench {kind} [FLAGS]")
     parser.add_argument("--input-len", type=integer(1), default=input_len, metavar="N", help=f"tokens of a prompt [{input_len}]")
@@ -140,8 +112,9 @@ def _write_json(path: str | None, result: dict[str, Any]) -> None:
         Path(path).write_text(json.dumps(result, indent=2) + "\n")
 
 
-_HERE = {"latency": _latency, "throughput": _throughput, "profile": _profile}
+_HERE = {"latency": _latency, "throughput": _throughput}
 _ELSEWHERE = {
+    "profile": "octavo.cli.bench_profile",
     "kernels": "octavo.cli.bench_kernels",
     "serve": "octavo.cli.bench_serve",
     "sweep": "octavo.cli.bench_sweep",

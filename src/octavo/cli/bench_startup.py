@@ -12,6 +12,7 @@ from typing import Any
 from octavo.bench.startup import Start, measure_starts
 from octavo.bench.workload import percentile
 from octavo.cli.flag_types import integer
+from octavo.cli.passed import split_passed
 from octavo.config.flag_parser import FlagParser
 from octavo.config.schema import ModelConfig
 from octavo.loaders.store import resolve_model
@@ -31,7 +32,7 @@ def bench_startup_main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--num-iters-warm", type=integer(0, 1000), default=5, metavar="N", help="starts with the model in memory [5]")
     parser.add_argument("--output-json", metavar="FILE", help="write the figures there")
-    own, passed = _split(argv)
+    own, passed = split_passed(argv)
     args = parser.parse(own)
     path = resolve_model(args.model)
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
@@ -47,13 +48,6 @@ def bench_startup_main(argv: Sequence[str]) -> int:
     if args.output_json:
         Path(args.output_json).write_text(json.dumps(result, indent=2) + "\n")
     return 0
-
-
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words before `--` and those after it."""
-    words = [*argv, "--"]
-    place = words.index("--")
-    return words[:place], words[place + 1 : -1]
 
 
 def _tell(start: Start) -> None:

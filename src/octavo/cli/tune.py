@@ -17,6 +17,7 @@ from octavo.bench.datasets import Lengths, Session, TextCounter, file_sessions, 
 from octavo.bench.objective import Objective
 from octavo.bench.pareto import pareto_front, sweep_page, sweep_table
 from octavo.cli.flag_types import integer, number, rate
+from octavo.cli.passed import split_passed
 from octavo.cli.time_limits import read_slo
 from octavo.config.flag_parser import FlagParser, flag_type
 from octavo.config.flags import ALL_GROUPS, FLAGS
@@ -35,7 +36,7 @@ SWITCHES = {True: "on", False: "off"}
 
 
 def tune_main(argv: Sequence[str]) -> int:
-    own, serve_words = _cut(argv)
+    own, serve_words = split_passed(argv)
     args = _parser().parse(own)
     knobs = knobs_for(len(os.sched_getaffinity(0)), (flag.name for flag in FLAGS), args.keep)
     base, fixed = read_base(args.model, serve_words, {knob.flag for knob in knobs})
@@ -155,12 +156,6 @@ def _workload_line(args: argparse.Namespace, sessions: Sequence[Session]) -> str
     given, made = (sum(getattr(turn, name) for turn in turns) / len(turns) for name in ("input_len", "output_len"))
     at_once = f"at most {args.max_concurrency} at once" if args.max_concurrency else "as they arrive"
     return f"{Path(args.workload).name}, {len(sessions)} sessions, {given:.0f} tokens in and {made:.0f} out a turn, {at_once}"
-
-
-def _cut(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words before and after `--`."""
-    words = list(argv)
-    return (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
 
 
 def _parser() -> FlagParser:

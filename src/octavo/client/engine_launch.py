@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,14 +26,14 @@ class LaunchedEngine:
 
     As a context it is closed at the end."""
 
-    def __init__(self) -> None:
-        """Start the process. Raises StartupError."""
+    def __init__(self, command: Sequence[str] = ("octavo.engine.process",)) -> None:
+        """Start the process: the module and words of `command`, and the directory. Raises StartupError."""
         self.directory = _make_directory()
         try:
             self.line, stdin = socket.socketpair()
             try:
-                command = [sys.executable, "-m", "octavo.engine.process", str(self.directory)]
-                self.process = subprocess.Popen(command, stdin=stdin.fileno(), start_new_session=True)
+                words = [sys.executable, "-m", *command, str(self.directory)]
+                self.process = subprocess.Popen(words, stdin=stdin.fileno(), start_new_session=True)
             except BaseException:
                 self.line.close()
                 raise

@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float32]
 
 
 class NativeForward:
-    """A compiled forward pass: one call of C++ a step. `profile` says where its time goes."""
+    """A compiled forward pass: one call of C++ a step. While traced, it writes down where its time goes."""
 
     def __init__(self, program: _native.Program) -> None:
         self._program = program
@@ -32,15 +32,14 @@ class NativeForward:
     def __call__(self, batch: Batch) -> FloatArray:
         return self._program.run(*arrays_of(batch), batch.token_types)
 
-    def profile(self, batch: Batch, repeats: int) -> list[tuple[str, int, float]]:
-        """Return (regions of this name in a step, seconds of all of them in a step) by name, over `repeats` runs of `batch`."""
-        self(batch)
-        self._program.set_profiling(True)
-        for _ in range(repeats):
-            self(batch)
-        times = self._program.profile()
-        self._program.set_profiling(False)
-        return [(name, count // repeats, seconds / repeats) for name, count, seconds in times]
+    def set_tracing(self, on: bool) -> None:
+        self._program.set_tracing(on)
+
+    def take_trace(self) -> list[tuple[int, str, int, int, int]]:
+        """Return (thread, what a region does, begin, end, waited) since the last call, in time.monotonic_ns(), those of a thread in
+        order. `waited`: for pieces that other threads had in hand."""
+        names = self._program.region_names
+        return [(thread, names[region], begin, end, waited) for thread, region, begin, end, waited in self._program.take_trace()]
 
 
 def best_isa(isas: Sequence[str], few_rows: bool) -> str:
