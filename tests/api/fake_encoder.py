@@ -44,6 +44,9 @@ class FakeEncoder(FakeEngine):
     def pool_front(self):
         return PoolFront(self, MAX_MODEL_LEN)
 
+    def generate(self, *args, **fields):
+        check_generates(self)
+
     async def pool(self, prompt, task, *, activate=True, priority=0):
         self.pool_front.check_task(task)
         self.asked.append((prompt.token_ids, task, activate, priority))

@@ -7,6 +7,7 @@ import pytest
 from octavo.errors import EngineDead
 from octavo.server.routes import ENDPOINTS
 from tests.api.calls import CHAT, COMPLETION, assert_openai_error, call, make_app, post
+from tests.api.fake_encoder import FakeEncoder
 from tests.api.fake_engine import MAX_MODEL_LEN, FakeEngine
 
 
@@ -110,11 +111,14 @@ def test_what_is_off_is_not_there(endpoint):
     assert (response.status_code, assert_openai_error(response)["code"]) == (404, "unknown_url")
 
 
-def test_the_description_has_every_endpoint_and_only_fields_that_are_honoured(app):
+def described_endpoints(app):
+    paths = call(app, "GET", "/openapi.json").json()["paths"]
+    return {(path.replace("{model}", "{model:path}"), method.upper()) for path, item in paths.items() for method in item}
+
+
+def test_the_description_has_every_endpoint_of_a_model_that_generates_and_only_fields_that_are_honoured(app):
+    assert described_endpoints(app) == {(each.path, each.method) for each in ENDPOINTS if each.task in (None, "generate")}
     described = call(app, "GET", "/openapi.json").json()
-    assert {(path.replace("{model}", "{model:path}"), method.upper()) for path, item in described["paths"].items() for method in item} == {
-        (endpoint.path, endpoint.method) for endpoint in ENDPOINTS
-    }
     schemas = described["components"]["schemas"]
     assert {"temperature", "tools", "bad_words"} <= set(schemas["ChatRequest"]["properties"])
     assert not {"audio", "structured_outputs", "suffix"} & set(schemas["ChatRequest"]["properties"])
@@ -134,6 +138,47 @@ def references(value):
 
 def test_a_server_describes_only_what_it_serves():
     assert "/server_info" not in call(make_app(), "GET", "/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "tasks"),
+    [((), {"pool", "embed", "score"}), (("relevance",), {"pool", "classify", "score"}), (("bad", "good"), {"pool", "classify"})],
+    ids=["vectors", "cross-encoder", "classes"],
+)
+def test_a_server_of_an_encoder_describes_what_that_encoder_does(labels, tasks):
+    app = make_app(FakeEncoder(labels))
+    described = described_endpoints(app)
+    switched_off = {(each.path, each.method) for each in ENDPOINTS if each.switch}
+    assert described == {(each.path, each.method) for each in ENDPOINTS if each.task in (None, *tasks)} - switched_off
+    page = call(app, "GET", "/docs").text
+    assert ("/v1/embeddings" in page, "/v1/chat/completions" in page) == ("embed" in tasks, False)
+
+
+SMALL_BODIES = {
+    "ChatRequest": CHAT,
+    "CompletionRequest": COMPLETION,
+    "ResponsesRequest": {"model": "tiny", "input": "a"},
+    "MessagesRequest": CHAT | {"max_tokens": 3},
+    "CountTokensRequest": {"model": "tiny", "messages": CHAT["messages"]},
+    "EmbeddingRequest": {"model": "tiny", "input": "a"},
+    "PoolingRequest": {"model": "tiny", "input": "a"},
+    "ClassifyRequest": {"model": "tiny", "input": "a"},
+    "RerankRequest": {"model": "tiny", "query": "a", "documents": ["b"]},
+    "ScoreRequest": {"model": "tiny", "text_1": "a", "text_2": "b"},
+}
+
+
+@pytest.mark.parametrize("labels", [None, (), ("relevance",), ("bad", "good")], ids=["text", "vectors", "cross-encoder", "classes"])
+def test_what_is_not_described_is_refused_as_no_task_of_the_model_and_what_is_described_is_not(labels):
+    app = make_app(FakeEngine() if labels is None else FakeEncoder(labels))
+    described = described_endpoints(app)
+    for each in ENDPOINTS:
+        if each.task and each.bodies:
+            response = post(app, each.path, SMALL_BODIES[each.bodies[0].__name__])
+            is_described = (each.path, each.method) in described
+            assert response.status_code == (200 if is_described else 400), (each.path, response.text)
+            if not is_described:  # Anthropic's errors have no code
+                assert response.json()["error"].get("code", "unsupported_task") == "unsupported_task"
 
 
 def test_the_page_needs_nothing_from_elsewhere(app):

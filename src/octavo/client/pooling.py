@@ -89,6 +89,11 @@ class PoolFront:
         """Whether the model reads two texts together and gives them one score (a cross-encoder)."""
         return len(self.spec.labels) == 1
 
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether two texts get a score: that of a cross-encoder, or how alike their vectors are."""
+        return not self.spec.labels or self.reads_pairs
+
     def check_task(self, task: PoolTask) -> None:
         """Raise InvalidRequest when the model does not do `task`."""
         if task not in self.tasks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,14 +13,15 @@ from starlette.responses import Response
 from octavo.server.auth import Access
 from octavo.server.openai.schemas import Body
 
+Task = Literal["generate", "embed", "classify", "pool", "score"]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
 class Endpoint:
     """`bodies`: the schemas of which a request's body must fit one; none: it takes no body. `answer`: what a success brings: a
-    schema's name in answer_schemas, a media type, or "" for no body. `switch`: the field of
-    ServerConfig without which there is no such route."""
+    schema's name in answer_schemas, a media type, or "" for no body. `switch`: the field of ServerConfig
+    without which there is no such route. `task`: what the model must do, or this refuses every request; None: any model will do."""
 
     path: str
     method: str
@@ -29,6 +31,7 @@ class Endpoint:
     answer: str
     bodies: tuple[type[Body], ...] = ()
     switch: str | None = None
+    task: Task | None = None
 
 
 async def build_checks(endpoints: Iterable[Endpoint]) -> None:

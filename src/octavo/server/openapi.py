@@ -35,13 +35,19 @@ _STYLE = (
 
 async def describe_schema(request: Request) -> Response:
     state: ServerState = request.app.state.server
-    return JSONResponse(openapi(request.app.state.endpoints, state.config, state.model_names))
+    return JSONResponse(openapi(_served(request), state.config, state.model_names))
 
 
 async def describe_page(request: Request) -> Response:
     headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    text = page(request.app.state.endpoints, request.app.state.server.config)
+    text = page(_served(request), request.app.state.server.config)
     return Response(text, media_type="text/html", headers=headers)
+
+
+def _served(request: Request) -> list[Endpoint]:
+    """Return the endpoints that this server's model answers; all that there are while it loads."""
+    tasks = request.app.state.server.tasks
+    return [endpoint for endpoint in request.app.state.endpoints if tasks is None or endpoint.task is None or endpoint.task in tasks]
 
 
 def openapi(endpoints: Sequence[Endpoint], config: ServerConfig, model_names: Sequence[str] = ()) -> dict[str, Any]:

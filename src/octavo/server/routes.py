@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +14,7 @@ from octavo.server import status
 from octavo.server.anthropic import endpoints as anthropic
 from octavo.server.anthropic.schemas import CountTokensRequest, MessagesRequest
 from octavo.server.auth import credentials
-from octavo.server.endpoint import Endpoint, Handler
+from octavo.server.endpoint import Endpoint, Handler, Task
 from octavo.server.openai import tokens
 from octavo.server.openai.chat import create_chat_completion
 from octavo.server.openai.completions import create_completion
@@ -29,28 +30,59 @@ from octavo.server.responses import endpoints as responses
 from octavo.server.responses.schemas import ResponsesRequest
 from octavo.server.state import ServerState
 
+
+def _all_for(task: Task, *endpoints: Endpoint) -> tuple[Endpoint, ...]:
+    return tuple(replace(endpoint, task=task) for endpoint in endpoints)
+
+
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint("/v1/chat/completions", "POST", "key", create_chat_completion, "Answer a conversation", "ChatCompletion", (ChatRequest,)),
-    Endpoint("/v1/completions", "POST", "key", create_completion, "Continue up to 32 texts", "TextCompletion", (CompletionRequest,)),
-    Endpoint(
-        "/v1/responses", "POST", "key", responses.create_response, "Answer items; the answer is kept", "Response", (ResponsesRequest,)
+    *_all_for(
+        "generate",
+        Endpoint("/v1/chat/completions", "POST", "key", create_chat_completion, "Answer a conversation", "ChatCompletion", (ChatRequest,)),
+        Endpoint("/v1/completions", "POST", "key", create_completion, "Continue up to 32 texts", "TextCompletion", (CompletionRequest,)),
+        Endpoint(
+            "/v1/responses", "POST", "key", responses.create_response, "Answer items; the answer is kept", "Response", (ResponsesRequest,)
+        ),
+        Endpoint("/v1/responses/{response_id}", "GET", "key", responses.retrieve_response, "A stored response", "Response"),
+        Endpoint("/v1/responses/{response_id}", "DELETE", "key", responses.delete_response, "Forget a stored response", "Deleted"),
+        Endpoint("/v1/responses/{response_id}/cancel", "POST", "key", responses.cancel_response, "Refused: none runs unseen", "Response"),
+        Endpoint("/v1/responses/{response_id}/input_items", "GET", "key", responses.list_input_items, "What it answers", "InputItems"),
+        Endpoint(
+            "/v1/messages", "POST", "key", anthropic.create_message, "Answer a conversation, Anthropic's way", "Message", (MessagesRequest,)
+        ),
+        Endpoint(
+            "/v1/messages/count_tokens", "POST", "key", anthropic.count_tokens, "Count its tokens", "TokenCount", (CountTokensRequest,)
+        ),
+        Endpoint(
+            "/invocations",
+            "POST",
+            "key",
+            invoke,
+            "A chat or a text completion, as the body has it",
+            "Completion",
+            (ChatRequest, CompletionRequest),
+        ),
     ),
-    Endpoint("/v1/responses/{response_id}", "GET", "key", responses.retrieve_response, "A stored response", "Response"),
-    Endpoint("/v1/responses/{response_id}", "DELETE", "key", responses.delete_response, "Forget a stored response", "Deleted"),
-    Endpoint("/v1/responses/{response_id}/cancel", "POST", "key", responses.cancel_response, "Refused: none runs unseen", "Response"),
-    Endpoint("/v1/responses/{response_id}/input_items", "GET", "key", responses.list_input_items, "What it answers", "InputItems"),
-    Endpoint(
-        "/v1/messages", "POST", "key", anthropic.create_message, "Answer a conversation, Anthropic's way", "Message", (MessagesRequest,)
+    *_all_for(
+        "embed",
+        Endpoint("/v1/embeddings", "POST", "key", create_embedding, "The vectors of texts", "Embeddings", (EmbeddingRequest,)),
     ),
-    Endpoint("/v1/messages/count_tokens", "POST", "key", anthropic.count_tokens, "Count its tokens", "TokenCount", (CountTokensRequest,)),
-    Endpoint("/v1/embeddings", "POST", "key", create_embedding, "The vectors of texts", "Embeddings", (EmbeddingRequest,)),
-    Endpoint("/v1/rerank", "POST", "key", rerank, "Sort documents by how well they answer a query", "Ranking", (RerankRequest,)),
-    Endpoint("/v2/rerank", "POST", "key", rerank, "As /v1/rerank", "Ranking", (RerankRequest,)),
-    Endpoint("/rerank", "POST", "key", rerank, "As /v1/rerank", "Ranking", (RerankRequest,)),
-    Endpoint("/v1/score", "POST", "key", score, "How well two texts go together", "Scores", (ScoreRequest,)),
-    Endpoint("/score", "POST", "key", score, "As /v1/score", "Scores", (ScoreRequest,)),
-    Endpoint("/pooling", "POST", "key", pool, "A vector a token, a vector or scores of texts", "Pooled", (PoolingRequest,)),
-    Endpoint("/classify", "POST", "key", classify, "The likeliest classes of texts", "Classes", (ClassifyRequest,)),
+    *_all_for(
+        "score",
+        Endpoint("/v1/rerank", "POST", "key", rerank, "Sort documents by how well they answer a query", "Ranking", (RerankRequest,)),
+        Endpoint("/v2/rerank", "POST", "key", rerank, "As /v1/rerank", "Ranking", (RerankRequest,)),
+        Endpoint("/rerank", "POST", "key", rerank, "As /v1/rerank", "Ranking", (RerankRequest,)),
+        Endpoint("/v1/score", "POST", "key", score, "How well two texts go together", "Scores", (ScoreRequest,)),
+        Endpoint("/score", "POST", "key", score, "As /v1/score", "Scores", (ScoreRequest,)),
+    ),
+    *_all_for(
+        "pool",
+        Endpoint("/pooling", "POST", "key", pool, "A vector a token, a vector or scores of texts", "Pooled", (PoolingRequest,)),
+    ),
+    *_all_for(
+        "classify",
+        Endpoint("/classify", "POST", "key", classify, "The likeliest classes of texts", "Classes", (ClassifyRequest,)),
+    ),
     Endpoint("/v1/models", "GET", "key", list_models, "The names under which the model is served", "Models"),
     Endpoint("/v1/models/{model:path}", "GET", "key", retrieve_model, "One of those names", "Model"),
     Endpoint(
@@ -65,15 +97,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Special tokens, chat template",
         "TokenizerInfo",
         switch="enable_tokenizer_info_endpoint",
-    ),
-    Endpoint(
-        "/invocations",
-        "POST",
-        "key",
-        invoke,
-        "A chat or a text completion, as the body has it",
-        "Completion",
-        (ChatRequest, CompletionRequest),
     ),
     Endpoint("/health", "GET", "open", status.health, "200 when a request would be taken now", ""),
     Endpoint("/readyz", "GET", "open", status.health, "As /health", ""),

@@ -141,6 +141,17 @@ class ServerState:
         return () if self._engine is None else self._engine.model_names
 
     @property
+    def tasks(self) -> set[str] | None:
+        """What the model does, in the words of Endpoint.task; None while it loads."""
+        engine = self._engine
+        if engine is None:
+            return None
+        if engine.generates:
+            return {"generate"}
+        front = engine.pool_front
+        return {"pool", *front.tasks, *(("score",) if front.scores_pairs else ())}
+
+    @property
     def metrics(self) -> MetricsRecorder:
         """Raises CapacityError while the engine loads."""
         if self._metrics is None:

@@ -45,11 +45,9 @@ async def _scores(
 ) -> tuple[list[float], list[PoolPrompt]]:
     """Return the score of each pair, and what was read for them."""
     front = engine.pool_front
-    if front.spec.labels:
-        if not front.reads_pairs:
-            raise InvalidRequest(
-                f"this model has {len(front.spec.labels)} classes and gives no score of two texts", code="unsupported_task"
-            )
+    if not front.scores_pairs:
+        raise InvalidRequest(f"this model has {len(front.spec.labels)} classes and gives no score of two texts", code="unsupported_task")
+    if front.reads_pairs:
         prompts = await read_prompts(request, engine, lambda front: _read_pairs(front, pairs, truncate, param))
         values = await answer_all(request, prompts, "classify", priority=priority)
         return [float(value[0]) for value in values], prompts
