@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from octavo.cli.run_batch import answer_all, answered_ids, read_items, run_batch_main
+from octavo.cli.run_batch import answer_all, make_room, open_items, read_items, read_records, run_batch_main
 from octavo.config.server_schema import ServerConfig
 from octavo.errors import ConfigError
 from octavo.server.app import create_app
@@ -22,8 +22,9 @@ def chat(**fields):
 
 def run(source, target):
     app = create_app(FakeEngine(), ServerConfig())
-    done = answered_ids(target)
-    items = [item for item in read_items(source) if item.custom_id not in done]
+    records = read_records(target)
+    items = open_items(read_items(source), records)
+    make_room(target, records, items)
     failed = asyncio.run(answer_all(app, items, target, 4))
     return failed, [json.loads(text) for text in target.read_text().splitlines()]
 
@@ -65,6 +66,21 @@ def test_a_second_run_answers_only_what_is_missing(tmp_path, model):
     _, again = run(source, target)
     assert again[:2] == records[:2]
     assert sorted(record["custom_id"] for record in again) == [f"r{number}" for number in range(5)]
+
+
+def test_what_fails_again_has_one_record_and_what_is_no_more_asked_keeps_its_own(tmp_path, model):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = ["{", line("good", chat(model=model)), line("bad", chat(model=model, temperature=9)), line("gone", chat(model=model, top_p=7))]
+    source.write_text("\n".join(lines))
+    failed, first = run(source, target)
+    assert failed == 3
+    source.write_text("\n".join(lines[:3]))
+    failed, again = run(source, target)
+    assert failed == 2
+    assert sorted(str(record["custom_id"]) for record in again) == ["None", "bad", "gone", "good"]
+    kept = [record for record in first if record["custom_id"] in ("good", "gone")]
+    assert [record for record in again if record in first] == kept
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".partial"] == []
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_a_prefix_cache_that_forgets_is_named(tiny):  # noqa: F811
 @real
 def test_stalls_by_long_prompts_are_named():
     found = examine([SMOLLM2], long_prompts_among_answers, window_s=8.0)
-    assert "--long-prefill-token-threshold 64" in found["long_prompt_stalls"].command
+    assert "--mixed-step-ms" in found["long_prompt_stalls"].command
 
 
 @slow

@@ -1,7 +1,8 @@
 """`octavo run-batch -i IN.jsonl -o OUT.jsonl`: OpenAI batch files, answered by an engine of its own, with no socket open.
 
 Each line of the input is one request, each line of the output its answer or its error; a bad line costs itself only. Lines
-are written as they are answered. Run again with the same files, it answers only what the output lacks.
+are written as they are answered. Run again with the same files, it answers only what the output lacks: what failed has one
+record, the newest.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,15 @@ class Item:
     fault: str | None = None
 
 
+@dataclass(frozen=True)
+class Record:
+    """One line of the output: an answer or an error."""
+
+    line: bytes
+    custom_id: str | None
+    is_answer: bool
+
+
 def run_batch_main(argv: Sequence[str]) -> int:
     parser = FlagParser("octavo run-batch", "Answer an OpenAI batch file.", ENGINE_GROUPS, usage="octavo run-batch -i IN -o OUT [FLAGS]")
     parser.add_argument("-i", "--input-file", metavar="FILE", help="JSON Lines of {custom_id, method, url, body}")
@@ -53,10 +63,11 @@ def run_batch_main(argv: Sequence[str]) -> int:
     if args.max_concurrency < 1:
         raise ConfigError(f"--max-concurrency is {args.max_concurrency}; it must be at least 1")
     source, target = Path(args.input_file), Path(args.output_file)
-    done = answered_ids(target)
-    items = [item for item in read_items(source) if item.custom_id is None or item.custom_id not in done]
-    if done:
-        print(f"{len(done):,} answers are in {target.name} already; {len(items):,} requests are left", file=sys.stderr)
+    records = read_records(target)
+    items = open_items(read_items(source), records)
+    if num_answers := sum(record.is_answer for record in records):
+        print(f"{num_answers:,} answers are in {target.name} already; {len(items):,} requests are left", file=sys.stderr)
+    make_room(target, records, items)
     failed = asyncio.run(_run(resolve(parser.given(args)).engine, items, target, args.max_concurrency)) if items else 0
     print(f"{len(items) - failed:,} answered, {failed:,} failed: {target}")
     return 0
@@ -96,17 +107,30 @@ def _item(line: bytes, number: int) -> Item:
     return Item(custom_id, path, orjson.dumps(body))
 
 
-def answered_ids(path: Path) -> set[str]:
-    """Return the custom_ids that the output has an answer for, and take off a last line that was cut short."""
+def read_records(path: Path) -> list[Record]:
+    """Return the whole lines of the output; none when there is no such file yet."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
-        return set()
-    if lines and not lines[-1].endswith(b"\n"):
-        path.write_bytes(b"".join(lines[:-1]))
-        lines.pop()
-    answers = [orjson.loads(line) for line in lines]
-    return {answer["custom_id"] for answer in answers if answer["error"] is None and answer["custom_id"] is not None}
+        return []
+    whole = [(line, orjson.loads(line)) for line in lines if line.endswith(b"\n")]
+    return [Record(line, fields["custom_id"], fields["error"] is None) for line, fields in whole]
+
+
+def open_items(items: Iterable[Item], records: Iterable[Record]) -> list[Item]:
+    """Return the requests that have no answer yet."""
+    answered = {record.custom_id for record in records if record.is_answer and record.custom_id is not None}
+    return [item for item in items if item.custom_id not in answered]
+
+
+def make_room(path: Path, records: Sequence[Record], items: Iterable[Item]) -> None:
+    """Take out of the output what `items` get a new record for, and a last line that was cut short."""
+    asked = {item.custom_id for item in items}
+    kept = b"".join(record.line for record in records if record.is_answer or record.custom_id not in asked)
+    if path.exists() and path.stat().st_size != len(kept):
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_bytes(kept)
+        partial.replace(path)
 
 
 async def _run(config: EngineConfig, items: Sequence[Item], target: Path, max_concurrency: int) -> int:

@@ -17,6 +17,7 @@ TURNED_AWAY = 0.05  # of all requests
 WAITING_SHARE = 0.5  # of a request's time, before its first token
 STALL = 5.0  # p99 of the time between tokens against its median
 STALL_S = 0.1  # a pause that people see
+LEAST_STEP_MS, MOST_STEP_MS = 20, 100  # of the --mixed-step-ms that is advised: less than its default in any case
 LONG_PIECE = 128.0  # tokens
 LONG_STEPS = (0.002, 0.4)  # share of steps with a chunk of a prompt: some, but not the rule
 MIN_GAPS = 50  # between tokens, for a p99 to mean something
@@ -139,7 +140,7 @@ def _waiting_share(seen: Observation) -> Sign | None:
 
 
 def _long_prompt_stalls(seen: Observation) -> Sign | None:
-    itl, steps, budget = seen.itl, seen.step_tokens, seen.settings.max_num_batched_tokens
+    itl, steps = seen.itl, seen.step_tokens
     if itl is None or itl.count < MIN_GAPS or itl.p99 < max(STALL_S, STALL * itl.p50):
         return None
     evidence = [Evidence("time between tokens, p99", itl.p99, "s"), Evidence("time between tokens, median", itl.p50, "s")]
@@ -154,8 +155,11 @@ def _long_prompt_stalls(seen: Observation) -> Sign | None:
         ]
     elif seen.most_at_once is None or seen.most_at_once < 2:
         return None  # nobody's prompt can have been in the way
-    piece = max(16, (budget or 512) // 8)
-    return Sign(tuple(evidence), ((Change("long-prefill-token-threshold", str(piece)),),))
+    if seen.settings.program == "vllm":
+        piece = max(16, (seen.settings.max_num_batched_tokens or 512) // 8)
+        return Sign(tuple(evidence), ((Change("long-prefill-token-threshold", str(piece)),),))
+    step_ms = max(LEAST_STEP_MS, min(MOST_STEP_MS, int(1e3 * itl.p99 / 2)))
+    return Sign(tuple(evidence), ((Change("mixed-step-ms", str(step_ms)),),))
 
 
 def _first_token(seen: Observation) -> tuple[Evidence, ...]:
@@ -199,8 +203,8 @@ LONG_PROMPT_STALLS = Rule(
     "limit",
     "The p99 of the time between tokens is at least 5 times its median and 100 ms, and some steps, but fewer than 40 %, hold a large "
     "piece of a prompt.",
-    "A smaller `--mixed-step-ms` (how long a step with prompts and answers may take), `--long-prefill-token-threshold` (the largest "
-    "piece of one prompt in a step), or a smaller `--max-num-batched-tokens`.",
+    "A smaller `--mixed-step-ms`: how long a step with prompts and answers may take. Of a vLLM server `--long-prefill-token-threshold`, "
+    "the largest piece of one prompt in a step.",
     "Answers flow evenly; the long prompt's own first token comes later.",
     _long_prompt_stalls,
 )

@@ -8,6 +8,7 @@ import pytest
 from octavo.doctor.diagnosis import RULES, command_line, diagnose
 from octavo.doctor.finding import Change, Evidence, Sign
 from octavo.doctor.observation import Counts, Histogram, Observation, Sample, Settings, Times
+from octavo.doctor.scheduling_rules import LONG_PROMPT_STALLS
 
 BOUNDS = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, math.inf)
 KNOWN = Settings(model="m", max_num_seqs=8, max_num_batched_tokens=256, block_size=16, num_blocks=101)
@@ -112,6 +113,18 @@ def test_requests_as_large_as_the_pool_fill_it_at_less_than_all():
     large = seen(samples=gauges(1, 3, 0.6), mean_prompt_tokens=900.0, mean_output_tokens=100.0)
     assert names(large) == ["kv_memory"]
     assert "batch_width" not in names(large)
+
+
+def test_stalls_are_mended_by_the_length_of_a_mixed_step_or_in_vllm_by_the_piece_of_a_prompt():
+    stalling, _ = STATES["long_prompt_stalls"]
+    of_vllm = dataclasses.replace(stalling, settings=Settings(program="vllm", max_num_batched_tokens=2048))
+    slightly = dataclasses.replace(stalling, itl=Times(500, 0.03, 0.02, 0.12))
+    changes = [LONG_PROMPT_STALLS.check(each).changes for each in (stalling, slightly, of_vllm)]
+    assert changes == [
+        ((Change("mixed-step-ms", "100"),),),
+        ((Change("mixed-step-ms", "60"),),),
+        ((Change("long-prefill-token-threshold", "256"),),),
+    ]
 
 
 def test_without_the_flag_a_plateau_tells_the_width():
