@@ -19,7 +19,7 @@ from octavo.errors import EngineError
 from octavo.messages.step import NewRow, RowStep, SampledRow, ScoredRow, StepPlan, StepResult
 from octavo.messages.wire import TokenLogprobs
 from octavo.ops.interface import Sampled
-from octavo.sampling.plan import GivenToken, SamplingRow, build_sampling_batch
+from octavo.sampling.plan import GivenToken, SamplingBatches, SamplingRow
 from octavo.specs.kv import KVSpec
 from octavo.worker.batch import build_batch
 from octavo.worker.rows import Row
@@ -45,6 +45,7 @@ class Worker:
         else:
             self._forward = loaded.backend.compile(loaded.model, self._kv, max_tokens, max_rows)
         self._rows: dict[str, Row] = {}
+        self._sampling_batches = SamplingBatches()
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Run one step. Raises EngineError, with nothing changed, when the plan cannot be run, and InvalidRequest likewise
@@ -77,7 +78,7 @@ class Worker:
                 wanted.append(row.sampling)
         if not wanted:
             return [], []
-        drawn = self._backend.sample(logits, build_sampling_batch(wanted))
+        drawn = self._backend.sample(logits, self._sampling_batches.build(wanted))
         token_ids, is_nan = drawn.token_ids.tolist(), drawn.is_nan.tolist()
         sampled, scored, index = [], [], 0
         for row, step in steps:

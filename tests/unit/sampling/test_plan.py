@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import InvalidRequest
 from octavo.params import SamplingParams
-from octavo.sampling.plan import GivenToken, SamplingRow, SeenTokens, build_sampling_batch
+from octavo.sampling.plan import GivenToken, SamplingBatches, SamplingRow, SeenTokens, build_sampling_batch
 
 VOCAB = 100
 
@@ -126,3 +126,22 @@ def test_a_given_token_stands_among_rows_that_draw():
     batch = build_sampling_batch([row(logprobs=1), GivenToken(9, 4)])
     assert batch.given.tolist() == [-1, 9]
     assert batch.num_logprobs.tolist() == [1, 4]
+
+
+def test_what_is_kept_of_a_batch_is_what_would_be_made_anew():
+    steady = [row(temperature=0.5, seed=3), row(logprobs=2, logit_bias={4: 1.0})]
+    changing = [row(min_tokens=2), row(presence_penalty=0.5), row(bad_word_ids=((1, 2),)), row(dry_multiplier=0.8)]
+    batches = SamplingBatches()
+    for rows in (steady, steady, steady[::-1], steady[:1], steady + changing, steady + changing, [*steady, GivenToken(9, 4)], steady):
+        kept, fresh = batches.build(rows), build_sampling_batch(rows)
+        for name in fresh.__struct_fields__:
+            assert np.array_equal(getattr(kept, name), getattr(fresh, name)), name
+            assert getattr(kept, name).dtype == getattr(fresh, name).dtype, name
+        for one in rows:
+            if isinstance(one, SamplingRow):
+                one.append(1)
+
+
+def test_a_row_becomes_steady_when_its_least_length_is_reached():
+    one = row(min_tokens=2)
+    assert [one.is_steady, one.append(1), one.is_steady, one.append(1), one.is_steady] == [False, None, False, None, True]

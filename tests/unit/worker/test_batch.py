@@ -46,3 +46,17 @@ def test_a_list_grows_past_its_first_buffer():
         numbers.append(value)
     numbers.extend(range(1000))
     assert numbers.values.tolist() == [1, 2, *range(200), *range(1000)]
+
+
+def test_one_token_each_is_what_it_is_beside_a_longer_row():
+    alone = [(row("a", 9, [7, 2, 5]), step("a", 8, 1, wants_sample=True)), (row("b", 5, [3, 6]), step("b", 4, 1, wants_sample=False))]
+    alone.append((row("c", 4, [9, 0, 0, 1]), step("c", 3, 1, wants_sample=True)))
+    longer = (row("d", 6, [4, 8]), step("d", 0, 6, wants_sample=True))
+    one, mixed = build_batch(alone, block_size=4), build_batch([*alone, longer], block_size=4)
+    for name in ("token_ids", "positions", "context_len", "block_table", "slot_mapping"):
+        assert getattr(one, name).tolist() == getattr(mixed, name)[:3].tolist(), name
+        assert getattr(one, name).dtype == getattr(mixed, name).dtype, name
+        assert getattr(one, name).flags.c_contiguous, name
+    assert one.query_start.tolist() == mixed.query_start[:4].tolist()
+    assert one.sample_rows.tolist() == [0, 2]
+    assert mixed.sample_rows.tolist() == [0, 2, 8]

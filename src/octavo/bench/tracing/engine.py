@@ -15,6 +15,7 @@ from octavo.engine import service
 from octavo.engine.core import EngineCore
 from octavo.engine.endpoint import EngineSocket
 from octavo.ops.interface import Backend, Batch, Forward
+from octavo.sampling.plan import SamplingBatches
 from octavo.scheduler.scheduler import Scheduler
 from octavo.worker import runner, worker
 
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
         (Scheduler, "apply", "apply"),
         (worker.Worker, "execute", "worker"),
         (worker, "build_batch", "arrays of the batch"),
-        (worker, "build_sampling_batch", "arrays of sampling"),
+        (SamplingBatches, "build", "arrays of sampling"),
     ):
         recorder.time(owner, attribute, name)
     forwards: list[Any] = []
