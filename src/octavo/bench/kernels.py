@@ -25,7 +25,8 @@ from octavo.specs.kv import KVSpec
 from octavo.specs.tensors import Format, RawTensor
 from octavo.units import MiB
 
-SIDE = 2048  # of the square matrices
+SIDE = 4096  # of the square matrices: large, so that waking the threads is a small part of a product's time
+WIDTH = 2048  # of rows that are not multiplied
 FORMATS = (Format.Q4_0, Format.Q4_1, Format.Q4_K, Format.Q5_K, Format.Q6_K, Format.Q8_0, Format.BF16, Format.F16)
 FOUR_BITS = (Format.Q4_0, Format.Q4_1, Format.Q4_K)
 ROWS = (1, 8, 32, 128)
@@ -182,10 +183,10 @@ def _batch(rows: int, blocks: int, context: int, query: int, first_block: int = 
 
 
 def _row_kernels(backend: Any) -> Iterator[Kernel]:
-    x = np.random.default_rng(0).standard_normal((128, SIDE), np.float32)
-    weight = np.ones(SIDE, np.float32)
-    yield Kernel(Work("rms_norm", f"128 x {SIDE}", 2.0 * x.nbytes, 4.0 * x.size), lambda i: backend.ops.rms_norm(x, weight, 1e-5))
-    yield Kernel(Work("gated silu", f"128 x {SIDE}", 3.0 * x.nbytes, 20.0 * x.size), lambda i: backend.ops.gated(x, x, "silu"))
+    x = np.random.default_rng(0).standard_normal((128, WIDTH), np.float32)
+    weight = np.ones(WIDTH, np.float32)
+    yield Kernel(Work("rms_norm", f"128 x {WIDTH}", 2.0 * x.nbytes, 4.0 * x.size), lambda i: backend.ops.rms_norm(x, weight, 1e-5))
+    yield Kernel(Work("gated silu", f"128 x {WIDTH}", 3.0 * x.nbytes, 20.0 * x.size), lambda i: backend.ops.gated(x, x, "silu"))
     logits = np.random.default_rng(0).standard_normal((8, VOCAB), np.float32)
     for name, params in (
         ("greedy", SamplingParams(temperature=0.0, seed=0)),

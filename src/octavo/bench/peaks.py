@@ -7,7 +7,10 @@ after it, and the higher ones count; Neighbours says how much of the machine oth
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +46,19 @@ class Peaks:
         return Peaks(self.threads, *(max(getattr(self, name), getattr(other, name)) for name in ("read", *KINDS)))
 
 
-def measure_peaks(isa: str | None, threads: int | None, read_bytes: int) -> Peaks:
-    """Return the peaks of so many threads (None: all that this process may use)."""
+def measure_peaks(isa: str | None, threads: int | None, read_bytes: int, seconds: float = 0.2) -> Peaks:
+    """Return the peaks of so many threads (None: all that this process may use), each the highest of measurements for `seconds`:
+    as long as what is compared with it has, to meet as quiet a moment."""
     backend: Any = open_backend("native", threads=threads, isa=isa)
-    return Peaks(backend.threads, backend.peak_read(read_bytes), *(backend.peak_operations(kind) for kind in KINDS))
+    read = _highest(lambda: backend.peak_read(read_bytes), seconds)
+    return Peaks(backend.threads, read, *(_highest(partial(backend.peak_operations, kind), seconds) for kind in KINDS))
+
+
+def _highest(measure: Callable[[], float], seconds: float) -> float:
+    highest, until = measure(), time.perf_counter() + seconds
+    while highest > 0 and time.perf_counter() < until:
+        highest = max(highest, measure())
+    return highest
 
 
 def last_cache_bytes() -> int:

@@ -38,14 +38,14 @@ def bench_kernels_main(argv: Sequence[str]) -> int:
     memory_bytes = args.memory_mb * MiB if args.memory_mb else max(256 * MiB, BEYOND_CACHE * cache_bytes)
     neighbours = Neighbours()
     threads = (1, args.threads)
-    before = [measure_peaks(args.isa, count, memory_bytes) for count in threads]
+    before = [measure_peaks(args.isa, count, memory_bytes, args.seconds) for count in threads]
     done = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("kernels", total=None)
         for kernel in kernels(args.isa, args.threads, memory_bytes, args.only):
             progress.update(task, description=f"{kernel.work.op} {kernel.work.shape}")
             done.append((kernel.work, fastest_call(kernel, args.seconds)))
-    after = [measure_peaks(args.isa, count, memory_bytes) for count in threads]
+    after = [measure_peaks(args.isa, count, memory_bytes, args.seconds) for count in threads]
     peaks = [peak.higher(later) for peak, later in zip(before, after, strict=True)]
     timings = [judge(work, seconds, peaks[1]) for work, seconds in done]
     notes = [note for note in (neighbours.note(), _note_of_caches(memory_bytes, cache_bytes)) if note]

@@ -38,7 +38,7 @@ def test_the_first_call_does_not_count_and_five_do():
 
 def test_kernels_are_chosen_by_a_part_of_their_name():
     chosen = [(kernel.work.op, kernel.work.shape) for kernel in kernels("portable", 1, 1 << 20, "q4_0")]
-    assert chosen == [("linear q4_0", f"{rows} x 2048 x 2048") for rows in (1, 8, 32, 128)]
+    assert chosen == [("linear q4_0", f"{rows} x 4096 x 4096") for rows in (1, 8, 32, 128)]
 
 
 def test_four_bits_are_held_to_memory_at_one_row_and_to_the_int8_peak_at_128():
