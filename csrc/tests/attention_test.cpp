@@ -56,7 +56,7 @@ float rounded(float x, float largest, KvType type) {
 
 class AttentionCase {
  public:
-  AttentionCase(const Case& c, Isa isa) : c_(c), isa_(isa), random_(1), memory_(shape()) {
+  AttentionCase(const Case& c, Isa isa) : c_(c), isa_(isa), alone_(1, isa), shared_(3, isa), random_(1), memory_(shape()) {
     const int64_t width = c.kv_heads * c.head_dim, blocks = (c.length + c.block_size - 1) / c.block_size;
     table_.resize(static_cast<size_t>(blocks));
     std::iota(table_.begin(), table_.end(), 1);
@@ -65,23 +65,22 @@ class AttentionCase {
     k_ = random_floats(c.length * width, random_);
     v_ = random_floats(c.length * c.kv_heads * c.v_dim(), random_);
     q_rotary_ = random_floats(c.length * c.group * c.rotary_dim, random_);
-    Device device(1, isa);
     const std::vector<float> poison(static_cast<size_t>(width), std::numeric_limits<float>::quiet_NaN());
     for (int64_t slot = 0; slot < memory_.cache().num_blocks * c.block_size; ++slot) {
-      eager::store_kv(device, memory_.cache(), 0, poison.data(), poison.data(), 1, &slot);
+      eager::store_kv(alone_, memory_.cache(), 0, poison.data(), poison.data(), 1, &slot);
     }
     slots_.resize(static_cast<size_t>(c.length));
     for (int64_t p = 0; p < c.length; ++p) slots_[static_cast<size_t>(p)] = table_[static_cast<size_t>(p / c.block_size)] * c.block_size + p % c.block_size;
-    eager::store_kv(device, memory_.cache(), 0, k_.data(), v_.data(), c.length, slots_.data());
+    eager::store_kv(alone_, memory_.cache(), 0, k_.data(), v_.data(), c.length, slots_.data());
   }
 
   void check() {
-    const std::vector<float> whole = run(0, c_.length, 1);
+    const std::vector<float> whole = run(alone_, 0, c_.length);
     for (int64_t p : {int64_t{0}, c_.length / 2, c_.length - 1}) check_against_double(whole, p);
     for (int64_t size : {1, 5, 33}) {
       std::vector<float> parts;
       for (int64_t start = 0; start < c_.length; start += size) {
-        const std::vector<float> part = run(start, std::min(size, c_.length - start), 3);
+        const std::vector<float> part = run(shared_, start, std::min(size, c_.length - start));
         parts.insert(parts.end(), part.begin(), part.end());
       }
       if (std::memcmp(parts.data(), whole.data(), whole.size() * 4) != 0) fail("chunks differ", size);
@@ -101,8 +100,7 @@ class AttentionCase {
     return kv;
   }
 
-  std::vector<float> run(int64_t start, int64_t count, int threads) {
-    Device device(threads, isa_);
+  std::vector<float> run(Device& device, int64_t start, int64_t count) {
     const int64_t width = c_.kv_heads * c_.group * c_.head_dim;
     std::vector<int32_t> ids(static_cast<size_t>(count)), positions(static_cast<size_t>(count));
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(start));
@@ -172,6 +170,7 @@ class AttentionCase {
 
   const Case c_;
   const Isa isa_;
+  Device alone_, shared_;
   std::mt19937 random_;
   KvMemory memory_;
   std::vector<int64_t> table_, slots_;
