@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from octavo.cli.plan_csv import table_rows, write_csv
+from octavo.cli.plan_device import find_planned_device, is_this_machine
 from octavo.cli.plan_flags import plan_parser
 from octavo.cli.plan_model import PlannedModel, find_planned_model, no_model
 from octavo.cli.time_limits import read_slo
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from octavo.planner.catalogue import Device
     from octavo.planner.memory import MemoryLedger
 
-_THIS = ("this", "cpu")
-
 
 def plan_main(argv: Sequence[str]) -> int:
     args = plan_parser().parse(argv)
@@ -43,7 +42,7 @@ def plan_main(argv: Sequence[str]) -> int:
     if args.fit is not None:
         return _fit(args, model)
     ledger = _size_engine(args, model)
-    deployment = _deployment(args, model, _device(args.device), ledger)
+    deployment = _deployment(args, model, find_planned_device(args.device), ledger)
     plan = _plan(args, deployment)
     if args.json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
@@ -80,15 +79,7 @@ def _serve_page(args: argparse.Namespace) -> int:
     from octavo.cli.plan_web import serve_plan_page
 
     model = _model(args) if args.model is not None or args.layers is not None else None
-    return serve_plan_page(args, model, None if args.device is None else _device(args.device))
-
-
-def _device(name: str | None) -> Device:
-    if name is None or name.lower() in _THIS:
-        from octavo.bench.machine import measure_machine
-
-        return measure_machine()
-    return catalogue.find_device(name)
+    return serve_plan_page(args, model, None if args.device is None else find_planned_device(args.device))
 
 
 def _deployment(args: argparse.Namespace, model: PlannedModel, device: Device, ledger: MemoryLedger | None = None) -> Deployment:
@@ -157,7 +148,7 @@ def _efficiency(args: argparse.Namespace, deployment: Deployment) -> float:
 
 def _fit(args: argparse.Namespace, model: PlannedModel) -> int:
     load = parse_load(args.fit)
-    devices = catalogue.devices() if args.device is None else (_device(args.device),)
+    devices = catalogue.devices() if args.device is None else (find_planned_device(args.device),)
     ways = find_fits(
         _deployment(args, model, devices[0]),
         load,
@@ -187,7 +178,7 @@ def _fit(args: argparse.Namespace, model: PlannedModel) -> int:
 
 def _size_engine(args: argparse.Namespace, model: PlannedModel) -> MemoryLedger | None:
     """Return the ledger that the engine itself would start with here, by loading the model; None when it does not run it."""
-    if args.weights or (args.device or _THIS[0]).lower() not in _THIS or model.path is None:
+    if args.weights or not is_this_machine(args.device) or model.path is None:
         return None
     from octavo.config.resolve import resolve
     from octavo.engine.host_memory import free_memory_bytes

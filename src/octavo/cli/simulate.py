@@ -18,6 +18,7 @@ import msgspec
 from octavo.bench.figures import figures
 from octavo.bench.http_stream import Answer
 from octavo.bench.serving import Record, Run
+from octavo.cli.plan_device import find_planned_device, is_this_machine
 from octavo.cli.plan_model import PlannedModel, find_planned_model
 from octavo.cli.simulate_flags import CLOSED_FLAGS, simulate_parser
 from octavo.cli.time_limits import read_goodput
@@ -26,7 +27,6 @@ from octavo.config.schema import EngineConfig
 from octavo.engine.startup import check_limits, choose_batch_size, choose_mixed_step_s
 from octavo.errors import ConfigError, OutOfMemory
 from octavo.kv.manager import KVManager
-from octavo.planner import catalogue
 from octavo.planner.formats import kv_format
 from octavo.planner.sizing import Deployment, Sizing, size
 from octavo.scheduler.admission import Limits, Policy
@@ -38,7 +38,6 @@ from octavo.simulator.traffic import VOCAB_SIZE, Traffic, draw_traffic, read_tra
 if TYPE_CHECKING:
     from octavo.planner.catalogue import Device
 
-THIS = "this"
 MEASURED_SHAPES = ((1, 1, 32), (1, 1, 1024), (8, 1, 256), (32, 1, 256), (1, 128, 0), (1, 512, 0), (1, 256, 1024))
 
 
@@ -50,7 +49,7 @@ def simulate_main(argv: Sequence[str]) -> int:
         raise ConfigError(f"--{refused[0]} cannot be simulated: there are no bytes to hash, keep or tell of. Leave it out")
     config = resolve(given).engine
     model = find_planned_model(args.model, args.weights)
-    deployment = _deployment(args, config, model, _device(args.device))
+    deployment = _deployment(args, config, model, find_planned_device(args.device))
     sizing = size(deployment)
     num_blocks = config.cache.num_gpu_blocks_override or sizing.num_blocks
     if num_blocks < 2:
@@ -124,14 +123,6 @@ def _simulate(
     return Simulation(limits, kv, FakeModel(VOCAB_SIZE), step_time, caps=caps, depth=depth).run(arrivals)
 
 
-def _device(name: str) -> Device:
-    if name.lower() == THIS:
-        from octavo.bench.machine import measure_machine
-
-        return measure_machine()
-    return catalogue.find_device(name)
-
-
 def _deployment(args: argparse.Namespace, config: EngineConfig, model: PlannedModel, device: Device) -> Deployment:
     cache, scheduler = config.cache, config.scheduler
     is_cpu = device.kind == "cpu"
@@ -189,7 +180,7 @@ def _read_profile(path: Path) -> MeasuredStep:
 
 def _measure(args: argparse.Namespace, model: PlannedModel) -> list[MeasuredStep]:
     """Return steps of the model, run here."""
-    if args.device.lower() != THIS or model.path is None:
+    if not is_this_machine(args.device) or model.path is None:
         raise ConfigError("--measure runs the model here: it needs --device this and a model that is on this disk (octavo pull)")
     from octavo.bench.profile import StepShape, profile_step
 
