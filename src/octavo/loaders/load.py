@@ -1,4 +1,5 @@
 """The doors: a model file or folder as values. GGUF file or Hugging Face folder is decided here and nowhere above.
+What reads the other kind is not imported.
 
 Every function raises ModelError, and only that, whatever the files hold; none touches the network or runs their code.
 """
@@ -10,17 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from octavo.errors import ModelError
-from octavo.loaders.encoder_model import bind_encoder_tensors
-from octavo.loaders.gguf import GGUFFile, read_gguf
-from octavo.loaders.gguf_model import read_gguf_generation, read_gguf_spec, read_gguf_text
-from octavo.loaders.hf_model import read_hf_generation, read_hf_spec, read_hf_text
-from octavo.loaders.safetensors import read_folder, refuse_pickled
-from octavo.loaders.tensor_names import GGUF_NAMES, SAFETENSORS_NAMES, bind_tensors
+from octavo.loaders.pickled import refuse_pickled
 from octavo.specs.model import EncoderSpec, ModelSpec
 from octavo.specs.tensors import RawTensor
 from octavo.specs.text import GenerationDefaults, TextAssets
+
+if TYPE_CHECKING:
+    from octavo.loaders.gguf import GGUFFile
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,39 @@ def read_spec(path: Path) -> ModelSpec | EncoderSpec:
     """Return the numbers of the model at `path`: a .gguf file (any part of a split one) or a folder."""
     with _os_errors_told(path):
         file = _open_gguf(path)
-        return read_hf_spec(path) if file is None else read_gguf_spec(file)
+        if file is None:
+            from octavo.loaders.hf_model import read_hf_spec
+
+            return read_hf_spec(path)
+        from octavo.loaders.gguf_model import read_gguf_spec
+
+        return read_gguf_spec(file)
 
 
 def read_text(path: Path) -> TextAssets:
     """Return what turns text into token ids and back, and the chat template."""
     with _os_errors_told(path):
         file = _open_gguf(path)
-        return read_hf_text(path) if file is None else read_gguf_text(file)
+        if file is None:
+            from octavo.loaders.hf_text import read_hf_text
+
+            return read_hf_text(path)
+        from octavo.loaders.gguf_text import read_gguf_text
+
+        return read_gguf_text(file)
 
 
 def read_generation_defaults(path: Path) -> GenerationDefaults:
     """Return what the model's files say of sampling and of where an answer ends."""
     with _os_errors_told(path):
         file = _open_gguf(path)
-        return read_hf_generation(path) if file is None else read_gguf_generation(file)
+        if file is None:
+            from octavo.loaders.hf_text import read_hf_generation
+
+            return read_hf_generation(path)
+        from octavo.loaders.gguf_text import read_gguf_generation
+
+        return read_gguf_generation(file)
 
 
 def open_weights(path: Path) -> Checkpoint:
@@ -61,12 +79,26 @@ def open_weights(path: Path) -> Checkpoint:
     with _os_errors_told(path):
         file = _open_gguf(path)
         if file is None:
-            spec = read_hf_spec(path)
-            if isinstance(spec, EncoderSpec):
-                return Checkpoint(spec, bind_encoder_tensors(spec, read_folder(path)))
-            return Checkpoint(spec, bind_tensors(spec, read_folder(path), SAFETENSORS_NAMES))
-        gguf_spec = read_gguf_spec(file)
-        return Checkpoint(gguf_spec, bind_tensors(gguf_spec, file.tensors, GGUF_NAMES))
+            return _open_folder(path)
+        from octavo.loaders.gguf_model import read_gguf_spec
+        from octavo.loaders.tensor_names import GGUF_NAMES, bind_tensors
+
+        spec = read_gguf_spec(file)
+        return Checkpoint(spec, bind_tensors(spec, file.tensors, GGUF_NAMES))
+
+
+def _open_folder(path: Path) -> Checkpoint:
+    from octavo.loaders.hf_model import read_hf_spec
+    from octavo.loaders.safetensors import read_folder
+
+    spec = read_hf_spec(path)
+    if isinstance(spec, EncoderSpec):
+        from octavo.loaders.encoder_model import bind_encoder_tensors
+
+        return Checkpoint(spec, bind_encoder_tensors(spec, read_folder(path)))
+    from octavo.loaders.tensor_names import SAFETENSORS_NAMES, bind_tensors
+
+    return Checkpoint(spec, bind_tensors(spec, read_folder(path), SAFETENSORS_NAMES))
 
 
 @contextmanager
@@ -89,6 +121,8 @@ def _open_gguf(path: Path) -> GGUFFile | None:
 @functools.lru_cache(maxsize=1)
 def _read_gguf_once(file: Path, modified_ns: int, size: int) -> GGUFFile:
     """Return the file at that state: a process asks one model for its numbers, text and defaults in turn."""
+    from octavo.loaders.gguf import read_gguf
+
     return read_gguf(file)
 
 

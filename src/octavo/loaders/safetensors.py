@@ -17,6 +17,7 @@ from typing import Any, TypeGuard
 
 from octavo.errors import ModelError
 from octavo.loaders.mapped_file import map_file, read_small_file
+from octavo.loaders.pickled import refuse_pickled
 from octavo.specs.tensors import Format, RawTensor
 from octavo.units import MiB
 
@@ -29,7 +30,6 @@ INDEX_NAME = "model.safetensors.index.json"
 _FORMATS = {"F32": Format.F32, "F16": Format.F16, "BF16": Format.BF16}
 _BUFFERS = ("I64", "I32")  # position ids and the like: nothing to compute with
 _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.safetensors")
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".npz")
 
 
 def read_folder(folder: Path) -> dict[str, RawTensor]:
@@ -43,17 +43,6 @@ def read_folder(folder: Path) -> dict[str, RawTensor]:
         raise ModelError(f"{folder.name}: holds {len(files)} safetensors files and no {INDEX_NAME} that says how they belong together")
     refuse_pickled(folder)
     raise ModelError(f"{folder.name}: holds no .safetensors and no .gguf file")
-
-
-def refuse_pickled(path: Path) -> None:
-    """Raise ModelError when `path` is, or as a folder holds, weights in a format that can run code or hide what it is."""
-    names = [path.name] if path.is_file() else sorted(entry.name for entry in path.iterdir())
-    refused = [name for name in names if name.endswith(_PICKLED)]
-    if refused:
-        raise ModelError(
-            f"{refused[0]}: pickled weights ({', '.join(_PICKLED)}) can run code when opened and are not read; "
-            "convert the model to safetensors or GGUF, or take a repository that has them"
-        )
 
 
 def read_safetensors(path: Path) -> dict[str, RawTensor]:

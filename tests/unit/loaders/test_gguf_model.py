@@ -28,7 +28,8 @@ from model_files import (
 
 from octavo.errors import ModelError
 from octavo.loaders.gguf import read_gguf
-from octavo.loaders.gguf_model import read_gguf_generation, read_gguf_spec, read_gguf_text
+from octavo.loaders.gguf_model import read_gguf_spec
+from octavo.loaders.gguf_text import read_gguf_generation, read_gguf_text
 from octavo.specs.model import RopeSpec
 
 

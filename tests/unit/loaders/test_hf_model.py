@@ -7,7 +7,8 @@ import pytest
 from model_files import CHATML, hf_config, write_hf_folder
 
 from octavo.errors import ModelError
-from octavo.loaders.hf_model import read_hf_generation, read_hf_spec, read_hf_text
+from octavo.loaders.hf_model import read_hf_spec
+from octavo.loaders.hf_text import read_hf_generation, read_hf_text
 from octavo.specs.kv import FULL_ATTENTION, AttentionSpan
 from octavo.specs.model import RopeSpec
 

@@ -100,6 +100,7 @@ def test_an_empty_folder_is_refused(tmp_path):
 AUDIT = """
 import sys
 from pathlib import Path
+from octavo.loaders import hf_text, tensor_names  # our own code, which the doors would import
 from octavo.loaders.load import open_weights, read_generation_defaults, read_spec, read_text
 folder = Path(sys.argv[1])
 seen = []
@@ -164,3 +165,11 @@ def test_the_default_model_has_its_known_numbers(default_model):
 def test_shapes_of_norms_are_vectors(tmp_path):
     (tmp_path / "m.gguf").write_bytes(tiny_gguf())
     assert open_weights(tmp_path / "m.gguf").tensors["norm"].shape == (HIDDEN,)
+
+
+def test_a_gguf_file_needs_no_reader_of_folders(tmp_path):
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tiny_gguf())
+    code = "import sys; from pathlib import Path; from octavo.loaders.load import open_weights, read_text; path = Path(sys.argv[1])"
+    code += "; open_weights(path); read_text(path); print(*(name for name in sys.modules if 'hf_' in name or 'safetensors' in name))"
+    assert subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout.strip() == ""
