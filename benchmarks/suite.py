@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import json
 import shlex
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -125,6 +126,7 @@ def main() -> int:
     else:
         batches = tuple(map(int, arguments.batches.split(",")))
         work = Work(Shape((512, 2048), batches, 128, 128, arguments.repeats), LOADS, parts, arguments.rounds)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a server of ours is stopped, too
     began_s = time.perf_counter()
     suite = Suite(work, began_s + 60 * arguments.minutes)
     suite.measure_peaks()

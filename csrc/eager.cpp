@@ -1,6 +1,8 @@
 #include "octavo/eager.h"
 
-#include <vector>
+#include <cstdlib>
+#include <memory>
+#include <new>
 
 #include "octavo/attention_plan.h"
 
@@ -12,6 +14,19 @@ template <class F>
 void share_rows(Device& device, int64_t rows, F&& f) {
   const Cut cut = Cut::of(rows, 4 * device.pool.size());
   device.pool.for_each(cut.pieces, [&](int64_t i, int) { f(cut.begin(i), cut.begin(i + 1) - cut.begin(i)); });
+}
+
+// Memory for `count` values, on a line of the caches as a program's is, and like it not filled: of the room for split contexts
+// little is used, and clearing it would cost more than most calls.
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+template <class T>
+std::unique_ptr<T[], Free> room_for(int64_t count) {
+  const auto lines = (static_cast<size_t>(count) * sizeof(T) + 63) / 64 + 1;  // kernels may read a line past a row's end
+  std::unique_ptr<T[], Free> room(static_cast<T*>(std::aligned_alloc(64, 64 * lines)));
+  if (room == nullptr) throw std::bad_alloc();
+  return room;
 }
 
 }  // namespace
@@ -39,32 +54,32 @@ void activate(Device& device, Activation activation, const float* x, int64_t cou
 void whole_attention(Device& device, const Batch& batch, int64_t heads, int64_t head_dim, const float* q, const float* k, const float* v, float scale,
                      float* out) {
   const int64_t ld = heads * head_dim, scratch = whole_attention_scratch(head_dim, batch.num_tokens);
-  std::vector<float> scratches(static_cast<size_t>(device.pool.size() * scratch));
+  const auto scratches = room_for<float>(device.pool.size() * scratch);
   device.pool.for_each(batch.num_rows * heads, [&](int64_t i, int thread) {
     const int64_t first = batch.query_start[i / heads], length = batch.query_start[i / heads + 1] - first, at = first * ld + i % heads * head_dim;
-    device.kernels.whole_attention({q + at, k + at, v + at, ld, length, head_dim, scale}, out + at, ld, scratches.data() + thread * scratch);
+    device.kernels.whole_attention({q + at, k + at, v + at, ld, length, head_dim, scale}, out + at, ld, scratches.get() + thread * scratch);
   });
 }
 
 void linear(Device& device, const PackedMatrix& weight, const float* x, int64_t rows, int64_t heads, const float* bias, float* out) {
   const auto act_bytes = static_cast<int64_t>(act_row_bytes(weight.act, weight.k));
   const int64_t ldx = heads * weight.k, panels = weight.panels() / heads;
-  std::vector<uint8_t> act(static_cast<size_t>(rows * act_bytes));
+  const auto act = room_for<uint8_t>(rows * act_bytes);
   for (int64_t h = 0; h < heads && rows > 0; ++h) {
     share_rows(device, rows, [&](int64_t r, int64_t n) {
-      device.kernels.prepare_act(weight.act, x + r * ldx + h * weight.k, ldx, n, weight.k, act.data() + r * act_bytes);
+      device.kernels.prepare_act(weight.act, x + r * ldx + h * weight.k, ldx, n, weight.k, act.get() + r * act_bytes);
     });
     share_rows(device, panels, [&](int64_t p, int64_t n) {
-      device.kernels.linear(weight, act.data(), rows, bias, nullptr, out, weight.n, h * panels + p, h * panels + p + n);
+      device.kernels.linear(weight, act.get(), rows, bias, nullptr, out, weight.n, h * panels + p, h * panels + p + n);
     });
   }
 }
 
 void rope(Device& device, const Rotary& rotary, const float* x, const int32_t* positions, int64_t rows, int64_t heads, int64_t head_dim, float* out) {
   const int64_t ld = heads * head_dim, dim = 2 * rotary.pairs();
-  std::vector<float> angles(static_cast<size_t>(rows * dim));
+  const auto angles = room_for<float>(rows * dim);
   share_rows(device, rows, [&](int64_t r, int64_t n) {
-    float* table = angles.data() + r * dim;
+    float* table = angles.get() + r * dim;
     rotary.fill(positions + r, n, table);
     device.kernels.rope(x + r * ld, ld, n, heads, head_dim, dim, rotary.interleaved, table, table + dim / 2, dim, out + r * ld, ld);
   });
@@ -80,13 +95,13 @@ void attention(Device& device, const KvCache& kv, int64_t layer, const Batch& ba
   const int threads = device.pool.size();
   const AttentionPlan plan(batch, kv, 0, heads, window, chunk, threads);
   const AttentionPlan::Layer work{layer, q, q_rotary, out, scale};
-  std::vector<uint8_t> scratch(static_cast<size_t>(threads * kAttentionScratchBytes));
-  std::vector<float> states(plan.is_split() ? kSplitBytes / 4 : 0);
+  const auto scratch = room_for<uint8_t>(threads * kAttentionScratchBytes);
+  const auto states = room_for<float>(plan.is_split() ? kSplitBytes / 4 : 0);
   device.pool.for_each(plan.num_pieces(), [&](int64_t i, int thread) {
-    plan.work(device.kernels, kv, work, i, scratch.data() + thread * kAttentionScratchBytes, states.data());
+    plan.work(device.kernels, kv, work, i, scratch.get() + thread * kAttentionScratchBytes, states.get());
   });
   device.pool.for_each(plan.num_folds(), [&](int64_t i, int thread) {
-    plan.fold(device.kernels, kv, work, i, scratch.data() + thread * kAttentionScratchBytes, states.data());
+    plan.fold(device.kernels, kv, work, i, scratch.get() + thread * kAttentionScratchBytes, states.get());
   });
 }
 
@@ -97,9 +112,8 @@ void route(Device& device, const Routing& routing, const float* logits, int64_t 
 }
 
 void experts(Device& device, const Experts& experts, const float* x, const float* weights, int64_t rows, float* out) {
-  std::vector<uint8_t> memory(static_cast<size_t>(ExpertsWork::bytes(experts, rows) + 64));
-  auto* aligned = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
-  const ExpertsWork work(experts, x, weights, rows, device.pool.size(), out, aligned);
+  const auto memory = room_for<uint8_t>(ExpertsWork::bytes(experts, rows));
+  const ExpertsWork work(experts, x, weights, rows, device.pool.size(), out, memory.get());
   for (int s = 0; s < ExpertsWork::kStages; ++s) {
     device.pool.for_each(ExpertsWork::pieces(experts, s, rows, device.pool.size()), [&](int64_t piece, int) { work.work(device.kernels, s, piece); });
   }
