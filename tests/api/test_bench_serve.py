@@ -73,7 +73,7 @@ def test_nobody_at_the_port_is_said_so(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--goodput", "speed:1"], "it knows ttft and tpot and e2el"),
+        (["--goodput", "speed:1"], "it knows ttft, tpot, e2el"),
         (["--extra-body", "["], "no JSON"),
         (["--dataset-name", "custom"], "--dataset-path"),
         (["--ramp-up-strategy", "linear"], "--ramp-up-start-rps"),

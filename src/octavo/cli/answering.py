@@ -79,3 +79,8 @@ def open_answerer(url: str | None, model_name: str | None, given: dict[str, Any]
     from octavo.cli.local import LocalAnswerer
 
     return LocalAnswerer(resolve(given).engine)
+
+
+def show(text: str) -> None:
+    """Print a piece of an answer as it comes."""
+    print(text, end="", flush=True)

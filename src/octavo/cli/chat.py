@@ -9,7 +9,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from octavo.cli.answering import Answered, Answerer, Message, Options, Write, answering_parser, open_answerer
+from octavo.cli.answering import Answered, Answerer, Message, Options, Write, answering_parser, open_answerer, show
 from octavo.config.flag_parser import flag_type
 from octavo.errors import RequestError, did_you_mean
 from octavo.units import parse_int
@@ -35,7 +35,7 @@ def chat_main(argv: Sequence[str]) -> int:
     options = Options(args.max_tokens, args.temperature, given.get("seed"))
     answerer = open_answerer(args.url, args.model_name, given)
     try:
-        talk = Conversation(answerer, options, args.system_prompt, _write)
+        talk = Conversation(answerer, options, args.system_prompt, show)
         if args.quick is not None:
             talk.say(args.quick)
             print()
@@ -53,7 +53,7 @@ class Conversation:
     def __init__(self, answerer: Answerer, options: Options, system_prompt: str | None, write: Write) -> None:
         self._answerer = answerer
         self._options = options
-        self._write = write
+        self.show = write
         self.model_name = answerer.model_name
         self.last: Answered | None = None
         self.reset(system_prompt)
@@ -65,7 +65,7 @@ class Conversation:
     def say(self, text: str) -> None:
         """Write the model's answer to `text`. Raises what the answerer raises."""
         asked = [*self.messages, {"role": "user", "content": text}]
-        self.last = self._answerer.chat(asked, self._options, self._write)
+        self.last = self._answerer.chat(asked, self._options, self.show)
         self.messages = [*asked, {"role": "assistant", "content": self.last.text}]
 
 
@@ -125,8 +125,3 @@ def _answer(talk: Conversation, line: str, stats: bool) -> None:
 def _print_stats(answer: Answered | None) -> None:
     if answer is not None:
         print(f"[{answer.figures()}]", file=sys.stderr)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

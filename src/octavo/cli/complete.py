@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from octavo.cli.answering import Options, answering_parser, open_answerer
+from octavo.cli.answering import Options, answering_parser, open_answerer, show
 from octavo.config.flag_parser import flag_type
 from octavo.errors import ConfigError
 from octavo.units import parse_int
@@ -26,15 +26,10 @@ def complete_main(argv: Sequence[str]) -> int:
     given = parser.given(args)
     answerer = open_answerer(args.url, args.model_name, given)
     try:
-        answer = answerer.complete(text, Options(args.max_tokens, args.temperature, given.get("seed")), _write)
+        answer = answerer.complete(text, Options(args.max_tokens, args.temperature, given.get("seed")), show)
         print()
         if args.stats:
             print(f"[{answer.figures()}]", file=sys.stderr)
         return 0
     finally:
         answerer.close()
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -29,7 +29,7 @@ def _limits(flag: str, text: str, sign: str, names: tuple[str, ...], unit_s: flo
     for part in text.replace(",", " ").split():
         name, _, time = part.partition(sign)
         if name not in names:
-            raise ConfigError(f"{flag} names {name[:40]!r}; it knows {' and '.join(names)}: write {example}")
+            raise ConfigError(f"{flag} names {name[:40]!r}; it knows {', '.join(names)}: write {example}")
         unit = next((unit for unit in UNITS_S if time.endswith(unit)), "")
         try:
             limit = parse_number(time.removesuffix(unit))
