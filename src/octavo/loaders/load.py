@@ -75,9 +75,10 @@ def read_generation_defaults(path: Path) -> GenerationDefaults:
 
 
 def open_weights(path: Path) -> Checkpoint:
-    """Return the model's weights, mapped and checked against its numbers, not copied."""
+    """Return the model's weights, mapped and checked against its numbers, not copied. The mapping ends with the last of the tensors."""
     with _os_errors_told(path):
         file = _open_gguf(path)
+        _read_gguf_once.cache_clear()  # which would keep the mapping, and with it the file in memory beside what is made of it
         if file is None:
             return _open_folder(path)
         from octavo.loaders.gguf_model import read_gguf_spec

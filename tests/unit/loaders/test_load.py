@@ -173,3 +173,13 @@ def test_a_gguf_file_needs_no_reader_of_folders(tmp_path):
     code = "import sys; from pathlib import Path; from octavo.loaders.load import open_weights, read_text; path = Path(sys.argv[1])"
     code += "; open_weights(path); read_text(path); print(*(name for name in sys.modules if 'hf_' in name or 'safetensors' in name))"
     assert subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+def test_a_file_is_mapped_no_longer_than_its_weights_are_held(tmp_path):
+    path = tmp_path / "weights-of-this-test.gguf"
+    path.write_bytes(tiny_gguf())
+    read_text(path)
+    checkpoint = open_weights(path)
+    assert path.name in Path("/proc/self/maps").read_text()
+    del checkpoint
+    assert path.name not in Path("/proc/self/maps").read_text()
