@@ -5,6 +5,7 @@ import json
 import pytest
 
 from octavo.errors import EngineDead
+from octavo.messages.wire import Phase
 from octavo.server.routes import ENDPOINTS
 from tests.api.calls import CHAT, COMPLETION, assert_openai_error, call, make_app, post
 from tests.api.fake_encoder import FakeEncoder
@@ -237,3 +238,11 @@ def test_the_description_names_the_models_that_are_served(app):
 def test_an_unknown_url_names_the_nearest_one(app, path, near):
     error = assert_openai_error(call(app, "GET", path))
     assert error["code"] == "unknown_url" and near in error["message"]
+
+
+def test_the_phases_of_the_start_are_told():
+    app = make_app(enable_admin_endpoints=True)
+    app.state.server.phases = [Phase("imports", 1.0, 1.5)]
+    info = call(app, "GET", "/server_info").json()
+    assert info["phases"] == [{"name": "imports", "begin_s": 1.0, "end_s": 1.5}]
+    assert info["engine"]["phases"] == []

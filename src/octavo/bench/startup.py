@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
 from octavo.bench.datasets import Turn
-from octavo.bench.http_stream import Target, stream_answer
+from octavo.bench.http_stream import Target, fetch, stream_answer
 from octavo.bench.launch import launched, until_ready
 from octavo.bench.serving import Api, first_model
 from octavo.errors import EngineError
@@ -20,11 +22,12 @@ from octavo.errors import EngineError
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds from launch."""
+    """Seconds from launch. `phases`: (process, phase, begin, end) of what the server tells; nothing where it wants a key."""
 
     is_cold: bool
     ready_s: float
     first_token_s: float
+    phases: list[tuple[str, str, float, float]]
 
 
 def measure_starts(
@@ -52,16 +55,30 @@ def drop_from_page_cache(path: Path) -> None:
 
 
 def _start_once(flags: Sequence[str], is_cold: bool) -> Start:
-    launched_s = time.perf_counter()
-    with launched(flags) as (server, target):
+    launched_s = time.monotonic()
+    with launched([*flags, "--enable-admin-endpoints"]) as (server, target):
         return asyncio.run(_watch(server, target, launched_s, is_cold))
 
 
 async def _watch(server: subprocess.Popen[bytes], target: Target, launched_s: float, is_cold: bool) -> Start:
     await until_ready(server, target)
-    ready_s = time.perf_counter() - launched_s
+    ready_s = time.monotonic() - launched_s
     api = Api(target, "openai", await first_model(target), ignore_eos=True, extra={})
     answer = await stream_answer(target, api.path, api.body((), Turn("Hello", 1, 1)))
     if answer.error is not None:
         raise EngineError(f"the server's first answer failed: {answer.error}")
-    return Start(is_cold, ready_s, time.perf_counter() - launched_s)
+    first_token_s = time.monotonic() - launched_s
+    return Start(is_cold, ready_s, first_token_s, await _phases(target, launched_s))
+
+
+async def _phases(target: Target, launched_s: float) -> list[tuple[str, str, float, float]]:
+    status, body = await fetch(target, "GET", "/server_info")
+    if status != 200:
+        return []
+    info = orjson.loads(body)
+    told = {"server": info["phases"], "engine": info["engine"]["phases"]}
+    return [
+        (process, phase["name"], phase["begin_s"] - launched_s, phase["end_s"] - launched_s)
+        for process, phases in told.items()
+        for phase in phases
+    ]

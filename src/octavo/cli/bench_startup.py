@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+
 from octavo.bench.startup import Start, measure_starts
 from octavo.bench.workload import percentile
 from octavo.cli.flag_types import integer
@@ -17,6 +20,7 @@ from octavo.config.flag_parser import FlagParser
 from octavo.config.schema import ModelConfig
 from octavo.loaders.store import resolve_model
 
+BAR_WIDTH = 50
 PERCENTILES = (10, 25, 50, 75, 90, 99)
 
 
@@ -45,9 +49,22 @@ def bench_startup_main(argv: Sequence[str]) -> int:
             print(f"Avg {kind} startup time: {summary['avg_ready']:.3f} s to ready, {summary['avg_first_token']:.3f} s to the first token")
             for percent, seconds in summary["percentiles"].items():
                 print(f"  {percent}% percentile: {seconds:.3f} s to ready")
+    _show_phases(sorted((start for start in starts if not start.is_cold), key=lambda start: start.ready_s))
     if args.output_json:
         Path(args.output_json).write_text(json.dumps(result, indent=2) + "\n")
     return 0
+
+
+def _show_phases(starts: Sequence[Start]) -> None:
+    """Print the phases of the middle one of `starts`, to scale."""
+    if not starts or not starts[len(starts) // 2].phases:
+        return
+    start = starts[len(starts) // 2]
+    table = Table("process", "phase", "from, s", "took, s", f"{start.ready_s:.3f} s to ready", title="the median warm start")
+    for process, name, begin_s, end_s in start.phases:
+        before, width = (round(BAR_WIDTH * min(1.0, seconds / start.ready_s)) for seconds in (begin_s, end_s - begin_s))
+        table.add_row(process, name, f"{begin_s:.3f}", f"{end_s - begin_s:.3f}", " " * before + "█" * min(width, BAR_WIDTH - before))
+    Console(width=None if Console().is_terminal else 110).print(table)
 
 
 def _tell(start: Start) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from octavo.engine.pooling_core import PoolingCore, PoolingLimits
 from octavo.errors import ConfigError, OutOfMemory, StartupError
-from octavo.messages.wire import EngineReady, PoolRequest, PoolTask
+from octavo.messages.wire import EngineReady, Phase, PoolRequest, PoolTask
 from octavo.specs.model import EncoderSpec
 from octavo.units import format_bytes
 from octavo.worker.pooling import PoolingWorker
@@ -54,7 +54,7 @@ def start_pooling(
     return core, lines
 
 
-def describe_pooling(limits: PoolingLimits, block_size: int, weight_bytes: int, lines: list[str]) -> EngineReady:
+def describe_pooling(limits: PoolingLimits, block_size: int, weight_bytes: int, lines: list[str], phases: list[Phase]) -> EngineReady:
     """Return what the engine tells its clients; it has no KV blocks."""
     return EngineReady(
         max_model_len=limits.max_model_len,
@@ -68,6 +68,7 @@ def describe_pooling(limits: PoolingLimits, block_size: int, weight_bytes: int, 
         weight_bytes=weight_bytes,
         kv_bytes_per_token=0.0,
         startup_lines=lines,
+        phases=phases,
     )
 
 

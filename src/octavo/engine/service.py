@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +17,8 @@ from octavo.engine.endpoint import EngineSocket
 from octavo.engine.lifeline import die_with_parent, forbid_core_dumps
 from octavo.engine.log_stream import LogStream
 from octavo.engine.loop import EngineLoop
-from octavo.engine.startup import PhaseClock, start_engine
+from octavo.engine.phases import PhaseClock, process_start_s
+from octavo.engine.startup import start_engine
 from octavo.errors import OctavoError
 from octavo.messages.wire import EngineFailed
 
@@ -35,7 +34,7 @@ def main(argv: list[str]) -> int:
     forbid_core_dumps()
     logging.basicConfig(level=logging.INFO, stream=LogStream(sys.stderr.fileno()), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     clock = PhaseClock(process_start_s())
-    clock.mark("import")
+    clock.mark("imports")
 
     wake, waker = socket.socketpair()
     waker.setblocking(False)
@@ -82,10 +81,3 @@ def serve(wire: EngineSocket, clock: PhaseClock) -> int:
             wire.send(client, EngineFailed(message))
         return 1
     return 0
-
-
-def process_start_s() -> float:
-    """Return when this process was started, on time.monotonic() (good to a clock tick, 10 ms)."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    started_since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5), counted from the third
-    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - started_since_boot)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +15,7 @@ from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.kv_events import KVEventPublisher
+from octavo.engine.phases import PhaseClock
 from octavo.engine.prefix_cache import make_parts
 from octavo.errors import ConfigError, StartupError
 from octavo.kv.groups import Groups
@@ -43,24 +43,6 @@ log = logging.getLogger(__name__)
 MAX_LENGTH = 1 << 31  # of any context
 MIXED_STEP_S = {"interactivity": 0.1, "balanced": 0.2, "throughput": None}  # where nothing is given
 STEPS_UNDER_WAY = 2  # steps of one request that may be planned and not applied
-
-
-class PhaseClock:
-    """Seconds by phase, without gaps: `mark` ends the phase that began at the mark before."""
-
-    def __init__(self, started_s: float | None = None) -> None:
-        """`started_s` on time.monotonic(); None: now."""
-        self._last_s = time.monotonic() if started_s is None else started_s
-        self.phases: list[tuple[str, float]] = []
-
-    def mark(self, name: str) -> None:
-        now = time.monotonic()
-        self.phases.append((name, now - self._last_s))
-        self._last_s = now
-
-    def line(self) -> str:
-        total = sum(seconds for _, seconds in self.phases)
-        return f"engine ready in {total:.2f} s: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in self.phases)
 
 
 def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple[EngineCore | PoolingCore, EngineReady]:
@@ -282,7 +264,7 @@ def describe(
         f"{format_bytes(ledger.kv_bytes / ledger.num_blocks)} each (block 0 is the null block)",
         *further,
         f"a step: at most {limits.max_num_batched_tokens:,} tokens of {limits.max_num_seqs:,} requests",
-        clock.line(),
+        f"engine {clock.line()}",
     ]
     return EngineReady(
         max_model_len=limits.max_model_len,
@@ -296,4 +278,5 @@ def describe(
         weight_bytes=ledger.weight_bytes,
         kv_bytes_per_token=ledger.kv_bytes / ledger.num_blocks / ledger.block_size,
         startup_lines=lines,
+        phases=clock.phases,
     )

@@ -127,6 +127,18 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return f"TokenDelta({self.request_id!r}, {len(self.token_ids)} tokens, {self.finish_reason})"
 
 
+class Phase(msgspec.Struct, frozen=True):
+    """A part of a process' start, on time.monotonic()."""
+
+    name: str
+    begin_s: float
+    end_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.begin_s
+
+
 class EngineReady(msgspec.Struct, frozen=True, tag="ready", kw_only=True):
     """Sent once, when the engine can serve: what it resolved for itself."""
 
@@ -141,6 +153,7 @@ class EngineReady(msgspec.Struct, frozen=True, tag="ready", kw_only=True):
     weight_bytes: int
     kv_bytes_per_token: float
     startup_lines: list[str]  # the ledger and the timed phases, for the log
+    phases: list[Phase] = []  # of the process' start, in order
 
 
 class EngineFailed(msgspec.Struct, frozen=True, tag="failed"):

@@ -98,7 +98,9 @@ ANSWERS: dict[str, Schema] = {
     ),
     "Load": _object(server_load=_COUNT),
     "Version": _object(version=_TEXT),
-    "ServerInfo": _object(version=_TEXT, models=_list(_TEXT), engine={"type": "object"}, server={"type": "object"}),
+    "ServerInfo": _object(
+        version=_TEXT, models=_list(_TEXT), engine={"type": "object"}, phases=_list({"type": "object"}), server={"type": "object"}
+    ),
     "Success": _object(success=_YES_NO),
     "Paused": _object(status=_one_of("paused")),
     "Resumed": _object(status=_one_of("resumed")),

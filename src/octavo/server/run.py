@@ -26,6 +26,7 @@ from octavo.client.load import Load
 from octavo.config.schema import EngineConfig
 from octavo.config.server_schema import ServerConfig
 from octavo.engine.lifeline import forbid_core_dumps
+from octavo.engine.phases import PhaseClock, process_start_s
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import EngineReady
 from octavo.server.auth import check_exposure
@@ -50,6 +51,8 @@ _log = logging.getLogger("octavo.server")
 def serve(engine_config: EngineConfig, config: ServerConfig, launched: LaunchedEngine) -> int:
     """Serve with the engine `launched` until a signal; return the exit code: 0, or 70 when the engine is gone. Raises StartupError."""
     started_s = time.monotonic()
+    clock = PhaseClock(process_start_s())
+    clock.mark("imports, flags")
     if config.uds is None:
         check_exposure(config.host, len(config.api_key), config.insecure_no_auth)
     forbid_core_dumps()  # prompts and keys are in this process's memory
@@ -64,14 +67,19 @@ def serve(engine_config: EngineConfig, config: ServerConfig, launched: LaunchedE
 
                 gc.enable()
                 return runner.run(supervise(engine_config, config, listeners, launched, started_s))
-            return runner.run(_serve(engine_config, config, listeners[0], launched, started_s))
+            return runner.run(_serve(engine_config, config, listeners[0], launched, started_s, clock))
     finally:
         if config.uds is not None:
             Path(config.uds).unlink(missing_ok=True)
 
 
 async def _serve(
-    engine_config: EngineConfig, config: ServerConfig, listener: socket.socket, launched: LaunchedEngine, started_s: float
+    engine_config: EngineConfig,
+    config: ServerConfig,
+    listener: socket.socket,
+    launched: LaunchedEngine,
+    started_s: float,
+    clock: PhaseClock,
 ) -> int:
     resolve_model(engine_config.model.model)  # one that is not on disk is told before anything starts
     share = alone(config.response_store_bytes)
@@ -79,7 +87,7 @@ async def _serve(
     def on_ready(engine: AsyncEngine) -> None:
         announce(engine.ready, engine.model_names[0], config, listener, time.monotonic() - started_s)
 
-    return await answer(engine_config, config, listener, share, _load(engine_config, launched, share.load), on_ready)
+    return await answer(engine_config, config, listener, share, _load(engine_config, launched, share.load), on_ready, clock)
 
 
 async def answer(
@@ -89,8 +97,10 @@ async def answer(
     share: Share,
     load: Coroutine[Any, Any, AsyncEngine],
     on_ready: Callable[[AsyncEngine], None],
+    clock: PhaseClock,
 ) -> int:
-    """Answer HTTP on `listener` until a signal, with the engine that `load` returns; return the exit code. Raises StartupError."""
+    """Answer HTTP on `listener` until a signal, with the engine that `load` returns; return the exit code. `clock` goes on with the
+    phases of this process' start. Raises StartupError."""
     tls = make_context(config.ssl_keyfile, config.ssl_certfile, config.ssl_ca_certs) if config.ssl_keyfile and config.ssl_certfile else None
     stop, hurry = stop_signals()
     loading = asyncio.create_task(load)
@@ -103,6 +113,7 @@ async def answer(
 
         app = create_app(None, config, share=share)
         gc.enable()
+        clock.mark("HTTP, engine's client")
         limits = ConnectionLimits(config.max_connections, config.max_connections_per_client, share.load.connections)
         chores, checks = _chores(app.state.server, config, tls), build_checks(app.state.endpoints)
         async with _listening(make_server(app, DRAIN_S, limits, tls), listener), _beside(chores), _beside(checks):
@@ -110,7 +121,9 @@ async def answer(
                 engine = await _unless(stop, loading)
                 if engine is None:
                     return EXIT_OK
-                app.state.server.attach(engine, engine_config.cache)
+                clock.mark("waits for the engine")
+                app.state.server.attach(engine, engine_config.cache, clock.phases)
+                _log.info("server %s", clock.line())
                 gc.freeze()  # what start-up made stays: a collection that looks at all of it holds every stream up for 20 ms and more
                 on_ready(engine)
                 await _until_stop(engine, stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -17,7 +17,7 @@ from octavo.config.server_schema import ServerConfig
 from octavo.errors import EngineDead
 from octavo.kv.block_files import derive_secret
 from octavo.messages.stats import StepStats
-from octavo.messages.wire import ControlReply, EngineReady, PauseMode, PoolTask
+from octavo.messages.wire import ControlReply, EngineReady, PauseMode, Phase, PoolTask
 from octavo.metrics.recorder import MetricsRecorder
 from octavo.params import SamplingParams
 from octavo.server.answer_format import AnswerFormat, choose_format
@@ -96,12 +96,14 @@ class ServerState:
         self.responses = self.share.responses
         self.stats_line = StatsLine()
         self._engine: Engine | None = None
+        self.phases: Sequence[Phase] = ()
         self.drained_answers = DrainRate()
         self.drained_tokens = DrainRate()
         self._is_draining = False
         self._text_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
 
-    def attach(self, engine: Engine, cache: CacheConfig | None = None) -> None:
+    def attach(self, engine: Engine, cache: CacheConfig | None = None, phases: Sequence[Phase] = ()) -> None:
+        """Serve with `engine`. `phases`: of this process' start."""
         ready = engine.ready
         metrics = MetricsRecorder(
             self.config.metrics_prefix,
@@ -119,6 +121,7 @@ class ServerState:
         identity = f"{__version__} {engine.model_names[0]} {ready.max_model_len} {ready.vocab_size}"
         self.system_fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
         self.answer_format = choose_format(self.config, engine.chat.source if engine.generates and engine.chat is not None else "")
+        self.phases = phases
         self._engine = engine
 
     def drain(self) -> None:

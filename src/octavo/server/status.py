@@ -56,6 +56,7 @@ async def server_info(request: Request) -> Response:
             "version": __version__,
             "models": engine.model_names,
             "engine": msgspec.to_builtins(engine.ready),
+            "phases": msgspec.to_builtins(state.phases),
             "server": settings | {"num_api_keys": len(state.config.api_key)},
         }
     )

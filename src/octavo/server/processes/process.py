@@ -17,6 +17,7 @@ import msgspec
 from octavo.client.async_engine import AsyncEngine
 from octavo.client.load import Load
 from octavo.engine.lifeline import die_with_parent, forbid_core_dumps
+from octavo.engine.phases import PhaseClock, process_start_s
 from octavo.errors import OctavoError
 from octavo.server.logs import log_to_stderr
 from octavo.server.processes.link import SupervisorLink
@@ -32,13 +33,15 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's, who sends SIGTERM
     die_with_parent()
     forbid_core_dumps()
+    clock = PhaseClock(process_start_s())
+    clock.mark("imports")
     start = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Start)
     log_to_stderr(start.server.log_level, start.server.log_format)
     with asyncio.Runner() as runner:
-        return runner.run(_run(start))
+        return runner.run(_run(start, clock))
 
 
-async def _run(start: Start) -> int:
+async def _run(start: Start, clock: PhaseClock) -> int:
     channel = await Channel.over(socket.socket(fileno=start.control), ToProcess)
     link = SupervisorLink(channel, stores=start.server.response_store_bytes > 0)
     reading = asyncio.create_task(link.read())
@@ -52,7 +55,7 @@ async def _run(start: Start) -> int:
 
     listener = socket.socket(fileno=start.listener)
     try:
-        return await answer(start.engine, start.server, listener, share, find_engine(), lambda _: channel.send(Serving()))
+        return await answer(start.engine, start.server, listener, share, find_engine(), lambda _: channel.send(Serving()), clock)
     except OctavoError as error:
         channel.send(CannotStart(error.message))
         return EXIT_CANNOT_START
