@@ -19,7 +19,8 @@ from octavo.config.server_schema import ServerConfig
 from octavo.engine.startup import start_engine
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import TokenDelta
-from octavo.metrics.recorder import MetricsRecorder, RequestClock
+from octavo.metrics.recorder import MetricsRecorder
+from octavo.metrics.request_clock import RequestClock
 from octavo.params import SamplingParams
 
 

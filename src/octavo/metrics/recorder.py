@@ -6,27 +6,22 @@ All figures come from two places: `record_step` (StepStats of the engine) and a 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from octavo.config.schema import CacheConfig
 from octavo.messages.stats import BlockResidency, StepStats, TierStats
 from octavo.messages.wire import EngineReady
 from octavo.metrics.catalogue import METRICS, Metric, RequestType, token_buckets
+from octavo.metrics.families import Families, Labels
 from octavo.metrics.figures import Counter, Figures, Gauge, Histogram
 from octavo.metrics.process_families import ProcessFamilies
+from octavo.metrics.request_clock import ChoiceGroup, RequestClock
 from octavo.metrics.snapshot import Snapshot, snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Labels = tuple[str, ...]
-GAUGES_OF_STEPS = ("num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "kv_cache_usage_perc")
 
 
 class MetricsRecorder:
@@ -53,7 +48,7 @@ class MetricsRecorder:
         self._in_flight = self._gauges["requests_in_flight"][()]
         self.between_tokens = self._histograms["inter_token_latency_seconds"]
         self.generation_tokens = self._counters["generation_tokens"][()]
-        self._families = _Families(self._counters, self._gauges, self._histograms, prefix, model_name, _cache_facts(ready, cache))
+        self._families = Families(self._counters, self._gauges, self._histograms, prefix, model_name, _cache_facts(ready, cache))
         self._registry = CollectorRegistry()
         self._registry.register(ProcessFamilies(process_ids))  # CPU and memory of what answers HTTP, without the prefix
         self._registry.register(self._families)
@@ -165,58 +160,6 @@ class MetricsRecorder:
         self._gauges[name][labels].set(value)
 
 
-class _Families(Collector):
-    """The catalogue's metrics as prometheus_client wants them."""
-
-    def __init__(
-        self,
-        counters: dict[str, dict[Labels, Counter]],
-        gauges: dict[str, dict[Labels, Gauge]],
-        histograms: dict[str, Histogram],
-        prefix: str,
-        model_name: str,
-        cache_facts: dict[str, str],
-    ) -> None:
-        self.is_idle = True  # the last requests may have been aborted, and that is no step: its gauges are then 0
-        self._counters = counters
-        self._gauges = gauges
-        self._histograms = histograms
-        self._prefix = prefix
-        self._labels = (model_name, "0")
-        self._cache_facts = cache_facts
-
-    def collect(self) -> Iterator[Family]:
-        for metric in METRICS:
-            name, labels = self._prefix + metric.name, ("model_name", "engine", *metric.labels)
-            if metric.kind == "histogram":
-                yield self._histogram(name, metric, labels)
-                continue
-            family: CounterMetricFamily | GaugeMetricFamily
-            if metric.kind == "counter":
-                family = CounterMetricFamily(name, metric.help, labels=labels)
-                series = {own: counter.value for own, counter in self._counters[metric.name].items()}
-            else:
-                family = GaugeMetricFamily(name, metric.help, labels=labels)
-                series = {own: gauge.value for own, gauge in self._gauges[metric.name].items()}
-            for own, number in series.items():
-                family.add_metric((*self._labels, *own), 0.0 if self.is_idle and metric.name in GAUGES_OF_STEPS else number)
-            yield family
-        info = GaugeMetricFamily(
-            f"{self._prefix}cache_config_info", "The KV memory's settings, as labels.", labels=tuple(self._cache_facts)
-        )
-        info.add_metric(tuple(self._cache_facts.values()), 1.0)
-        yield info
-
-    def _histogram(self, name: str, metric: Metric, labels: tuple[str, ...]) -> HistogramMetricFamily:
-        histogram, buckets, below = self._histograms[metric.name], [], 0.0
-        for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
-            below += count
-            buckets.append((floatToGoString(bound), below))  # type: ignore[no-untyped-call]
-        family = HistogramMetricFamily(name, metric.help, labels=labels)
-        family.add_metric(self._labels, buckets, histogram.sum)
-        return family
-
-
 def _cache_facts(ready: EngineReady, cache: CacheConfig) -> dict[str, str]:
     facts = dataclasses.asdict(cache) | {
         "block_size": ready.block_size,
@@ -226,95 +169,3 @@ def _cache_facts(ready: EngineReady, cache: CacheConfig) -> dict[str, str]:
         "engine": "0",
     }
     return {name: str(value) for name, value in facts.items()}
-
-
-class RequestClock:
-    """Times one choice: `tokens` for each output, `end` once, whatever the reason."""
-
-    def __init__(self, metrics: MetricsRecorder, arrival_s: float, group: ChoiceGroup | None = None) -> None:
-        """`group`: the choices of the request that it belongs to."""
-        self._metrics = metrics
-        self._group = group
-        self._arrival_s = arrival_s
-        self._queued_s = time.monotonic()
-        self._begun_s: float | None = None
-        self._first_s = 0.0
-        self._last_s = 0.0
-        self._num_tokens = 0
-        self._num_prompt_tokens = 0
-        self._num_cached_tokens = 0
-        self._is_ended = False
-        metrics.open_clock()
-
-    def begin(self, begun_s: float) -> None:
-        """The engine planned its first step at `begun_s`; of several calls the first one counts."""
-        if self._begun_s is None:
-            self._begun_s = begun_s
-
-    def tokens(self, num_new: int, num_prompt_tokens: int, num_cached_tokens: int, num_loaded_tokens: int = 0) -> None:
-        """`num_new` tokens have come now. The prompt's counts are read at the first."""
-        if num_new == 0:
-            return
-        now = time.monotonic()
-        if self._num_tokens == 0:
-            self._first_s = now
-            self._num_prompt_tokens = num_prompt_tokens
-            self._num_cached_tokens = num_cached_tokens
-            self._metrics.observe("time_to_first_token_seconds", now - self._arrival_s)
-            self._metrics.count_prompt(num_prompt_tokens, num_cached_tokens, num_loaded_tokens)
-        else:
-            self._metrics.between_tokens.observe(now - self._last_s)
-        self._last_s = now
-        self._num_tokens += num_new
-        self._metrics.generation_tokens.inc(num_new)
-
-    def answer(self, num_prompt_tokens: int) -> None:
-        """The one answer to a text has come now: count it, and its end."""
-        if self._is_ended:
-            return
-        self._close("stop")
-        self._metrics.count_prompt(num_prompt_tokens, 0, 0)
-        self._metrics.observe("request_prompt_tokens", num_prompt_tokens)
-        self._metrics.observe("e2e_request_latency_seconds", time.monotonic() - self._arrival_s)
-
-    def end(self, reason: str, num_preemptions: int = 0) -> None:
-        """Count the end; of several calls the first one counts."""
-        if self._is_ended:
-            return
-        self._close(reason)
-        if self._group is not None:
-            self._group.end(self._num_tokens)
-        if self._num_tokens == 0 or reason in ("abort", "error"):
-            return
-        observe = self._metrics.observe
-        observe("e2e_request_latency_seconds", self._last_s - self._arrival_s)
-        observe("request_decode_time_seconds", self._last_s - self._first_s)
-        if self._begun_s is not None:
-            observe("request_queue_time_seconds", max(0.0, self._begun_s - self._queued_s))
-            observe("request_prefill_time_seconds", self._first_s - self._begun_s)
-            observe("request_inference_time_seconds", self._last_s - self._begun_s)
-        observe("request_prompt_tokens", self._num_prompt_tokens)
-        observe("request_prefill_kv_computed_tokens", self._num_prompt_tokens - self._num_cached_tokens)
-        observe("request_generation_tokens", self._num_tokens)
-        observe("request_num_preemptions", num_preemptions)
-        if self._num_tokens > 1:
-            observe("request_time_per_output_token_seconds", (self._last_s - self._first_s) / (self._num_tokens - 1))
-
-    def _close(self, reason: str) -> None:
-        self._is_ended = True
-        self._metrics.close_clock(reason)
-
-
-class ChoiceGroup:
-    """The choices of one request: when all have ended, the longest is counted."""
-
-    def __init__(self, metrics: MetricsRecorder, num_choices: int) -> None:
-        self._metrics = metrics
-        self._num_open = num_choices
-        self._most_tokens = 0
-
-    def end(self, num_tokens: int) -> None:
-        self._num_open -= 1
-        self._most_tokens = max(self._most_tokens, num_tokens)
-        if self._num_open == 0 and self._most_tokens:
-            self._metrics.observe("request_max_num_generation_tokens", self._most_tokens)

@@ -11,7 +11,7 @@ from tests.api.fake_engine import FakeEngine
 
 from octavo.config.schema import CacheConfig
 from octavo.messages.stats import BlockResidency, StepEstimate, TierStats
-from octavo.metrics import recorder
+from octavo.metrics import recorder, request_clock
 from octavo.metrics.catalogue import FINISH_REASONS, LOSS_REASONS, METRICS, PROMPT_SOURCES, metrics_markdown, token_buckets
 
 INTERVALS = (
@@ -43,7 +43,7 @@ class Now:
 def now(monkeypatch):
     """The recorder's clock, in seconds."""
     now = Now()
-    monkeypatch.setattr(recorder.time, "monotonic", lambda: now.s)
+    monkeypatch.setattr(request_clock.time, "monotonic", lambda: now.s)
     return now
 
 

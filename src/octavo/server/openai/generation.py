@@ -15,7 +15,7 @@ from typing import Any
 
 from octavo.client.outputs import RequestOutput
 from octavo.errors import CapacityError, DeadlineExceeded, EngineDead, RequestError, RequestFailed
-from octavo.metrics.recorder import RequestClock
+from octavo.metrics.request_clock import RequestClock
 from octavo.params import SamplingParams
 from octavo.server.deadline import Deadline, events_until
 from octavo.server.state import Generation, ServerState
