@@ -6,7 +6,9 @@ import time
 import jinja2
 import pytest
 
-from octavo.text.sandbox import MAX_RANGE, LimitExceeded, TemplateEnvironment, TemplateRaised
+from octavo.text.budget import LimitExceeded
+from octavo.text.sandbox import TemplateEnvironment
+from octavo.text.template_functions import MAX_RANGE, TemplateRaised
 
 
 def run(source, **variables):
