@@ -15,9 +15,9 @@ import jinja2
 
 from octavo.errors import ConfigError, ContextLengthExceeded, InvalidRequest, ModelError, StartupError
 from octavo.specs.text import TextAssets
-from octavo.text.budget import LimitExceeded
 from octavo.text.conversation import Message, validate_messages
 from octavo.text.template import Template
+from octavo.text.template_budget import LimitExceeded
 from octavo.text.template_functions import TemplateRaised
 from octavo.text.tokenizer import Tokenizer
 

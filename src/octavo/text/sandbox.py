@@ -5,7 +5,7 @@ of filters, functions and methods. Running away: every loop turn, call, operator
 the budget of the rendering, as is every character made; what could grow in one step is refused before it is computed.
 So `range(10**9)`, nested loops and `"a" * 10**9` end in `LimitExceeded` within a fraction of a second.
 
-Charges (budget.py) are put in by rewriting the parsed template (`_Charging`), where a template cannot see or shadow them.
+Charges (template_budget.py) are put in by rewriting the parsed template (`_Charging`), where a template cannot see or shadow them.
 Constant folding is off, so nothing runs while compiling.
 """
 
@@ -24,7 +24,7 @@ from jinja2.runtime import Context, LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from octavo.text.budget import LimitExceeded, budget, charge, charge_value, check_bits, check_chars
+from octavo.text.template_budget import LimitExceeded, budget, charge, charge_value, check_bits, check_chars
 from octavo.text.template_functions import check_replace, join_texts, template_filters, template_globals, text_of
 
 MAX_SOURCE_CHARS = 256 * 1024

@@ -13,10 +13,10 @@ from typing import Any
 
 from jinja2 import TemplateError, meta
 
-from octavo.text.budget import LimitExceeded
 from octavo.text.conversation import Message
 from octavo.text.marks import END, MarkLiterals, Marks, without_surrogates
 from octavo.text.sandbox import MAX_SOURCE_CHARS, TemplateEnvironment
+from octavo.text.template_budget import LimitExceeded
 from octavo.text.template_functions import TemplateRaised
 
 OWN_VARIABLES = frozenset({"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})

@@ -12,7 +12,7 @@ import jinja2
 from jinja2.filters import FILTERS
 from jinja2.utils import Namespace
 
-from octavo.text.budget import LimitExceeded, charge, charge_value, check_chars
+from octavo.text.template_budget import LimitExceeded, charge, charge_value, check_chars
 
 MAX_RANGE = 100_000
 

@@ -6,8 +6,8 @@ import time
 import jinja2
 import pytest
 
-from octavo.text.budget import LimitExceeded
 from octavo.text.sandbox import TemplateEnvironment
+from octavo.text.template_budget import LimitExceeded
 from octavo.text.template_functions import MAX_RANGE, TemplateRaised
 
 
