@@ -38,6 +38,11 @@ class Roofline:
     def max_context(self) -> int:
         return self._deployment.shape.max_position
 
+    @property
+    def kv_mib_for_1024(self) -> float:
+        """Memory of K and V of 1,024 tokens."""
+        return self._deployment.rank.read_bytes(self._deployment.kv, 1024) / 2**20
+
     def of_figures(self, shape: Shape, loads: Sequence[Load]) -> dict[str, float]:
         """Return the limit of each figure that has one, by its name."""
         limits = {f"prefill {tokens}": self.prefill(tokens) for tokens in shape.prefills}

@@ -142,6 +142,7 @@ def main() -> int:
             "engines": {engine.name: engine.about for engine in chosen},
             "figures": figures,
             "limits": limits.of_figures(work.shape, work.loads),
+            "kv_mib_for_1024": limits.kv_mib_for_1024,
             "contexts": suite.contexts(model, engines[0], limits, min(arguments.max_context or limits.max_context, limits.max_context)),
         }
     result = {

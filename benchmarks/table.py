@@ -14,6 +14,7 @@ from octavo.bench.svg import line_chart
 
 LOWER_IS_BETTER = ("start", "TTFT", "memory")
 BUSY = 0.08  # more than this share of the CPUs in others' hands spoils figures
+MEMORY = "peak memory"
 ROW, LEFT, WIDTH = 26, 230, 800
 COLOURS = {"octavo": "#2563eb", "llama.cpp": "#d97706", "openvino": "#059669", "vllm": "#7c3aed"}
 
@@ -102,7 +103,7 @@ def _measured(model: Result) -> Iterator[tuple[str, str, list[float], list[float
     contexts = [float(point.context) for point in points]
     yield "a prompt token", "ms", contexts, [1e3 * point.ttft_s / point.context for point in points]
     yield "an output token", "ms", contexts, [1e3 * point.token_s for point in points]
-    yield "peak memory", "MiB", contexts, [point.peak_rss_mib for point in points]
+    yield MEMORY, "MiB", contexts, [point.peak_rss_mib for point in points]
 
 
 def _notes_of_lines(model: Result) -> Iterator[str]:
@@ -110,7 +111,8 @@ def _notes_of_lines(model: Result) -> Iterator[str]:
         if len(contexts) > 2:
             line = Line.through(contexts, values)
             grows = f"{line.base:.3g} {unit} and {1024 * line.slope:.3g} {unit} for each 1,024 tokens of context"
-            yield f"{name}: {grows}; at most {line.worst(contexts, values):.0%} off that line."
+            kv = f", of which K and V are {model['kv_mib_for_1024']:.3g} {unit}" if name == MEMORY else ""
+            yield f"{name}: {grows}{kv}; at most {line.worst(contexts, values):.0%} off that line."
 
 
 def _lines(model: Result) -> Iterator[str]:

@@ -31,7 +31,13 @@ def result(figures, limits=None, busy=0.0, left_out=(), points=()):
         "rounds": 3,
         "left_out": list(left_out),
         "models": {
-            "m": {"engines": {"octavo": "Q4_1", "peer": "Q4_0"}, "figures": figures, "limits": limits or {}, "contexts": list(points)}
+            "m": {
+                "engines": {"octavo": "Q4_1", "peer": "Q4_0"},
+                "figures": figures,
+                "limits": limits or {},
+                "contexts": list(points),
+                "kv_mib_for_1024": 22.5,
+            }
         },
     }
 
@@ -63,6 +69,7 @@ def test_the_page_draws_the_lines_of_long_contexts():
     ]
     page = table.as_page(result({}, points=points))
     assert page.count("straight line") == 3 and "4,048" in page
+    assert "of which K and V are 22.5 MiB" in page
 
 
 def test_a_line_through_points_of_a_line_is_that_line_and_a_curve_is_off_it():
@@ -84,6 +91,10 @@ def test_limits_are_memory_at_one_stream_and_products_at_many():
     assert limits.decode(1, 128) == pytest.approx(30e9 / 16.06e9, rel=0.1), "one token for each reading of 16 GB in bf16"
     assert limits.decode(64, 128) < 64 * limits.decode(1, 128)
     assert limits.prefill(512) == pytest.approx(400e9 / (2 * 7e9), rel=0.1)
+
+
+def test_kv_memory_is_k_and_v_of_all_layers_in_f16():
+    assert roofline.Roofline("llama-3.1-8b", PEAKS).kv_mib_for_1024 == 2 * 32 * 8 * 128 * 2 / 1024
 
 
 def test_a_load_is_slower_than_its_decode_and_a_shared_prefix_is_read_but_not_computed():
