@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import string
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
+from rich.box import HEAVY_HEAD, MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
@@ -117,17 +119,27 @@ def _coloured(letter: str) -> str:
 
 
 def _table(means: dict[int, list[Share]]) -> Table:
-    """Return the mean steps side by side, in microseconds."""
-    us = {count: {(share.lane, share.name): share.us for share in found} for count, found in means.items()}
-    keys = list(dict.fromkeys(key for found in us.values() for key in found))
-    table = Table("", "a step, us", *(f"{count} streams" for count in means))
+    """Return the mean steps side by side, in microseconds, CPU time in brackets; in Markdown where no terminal shows it."""
+    found = {count: {(share.lane, share.name): share for share in shares} for count, shares in means.items()}
+    keys = dict.fromkeys(key for shares in found.values() for key in shares)
+    largest = found[max(found)]
+    table = Table("", "a step, us", *(f"{count} streams" for count in means), box=HEAVY_HEAD if sys.stdout.isatty() else MARKDOWN)
     for lane in dict.fromkeys(lane for lane, _ in keys):
-        rows = sorted((key for key in keys if key[0] == lane), key=lambda key: -us[max(us)].get(key, 0.0))
+        rows = sorted((key for key in keys if key[0] == lane), key=lambda key: -largest[key].us if key in largest else 0.0)
         for key in rows:
-            table.add_row(lane if key == rows[0] else "", key[1], *(f"{found.get(key, 0.0):,.0f}" for found in us.values()))
-        table.add_row("", "the step", *(f"{sum(found.get(key, 0.0) for key in rows):,.0f}" for found in us.values()), style="bold")
-        table.add_section()
+            table.add_row(
+                lane if key == rows[0] else "", key[1], *(_us([shares[key]] if key in shares else []) for shares in found.values())
+            )
+        totals = [[shares[key] for key in rows if key in shares] for shares in found.values()]
+        table.add_row("", "the step", *map(_us, totals), end_section=True)
     return table
+
+
+def _us(shares: Sequence[Share]) -> str:
+    if not shares:
+        return ""
+    cpu_us = [share.cpu_us for share in shares if share.cpu_us is not None]
+    return f"{sum(share.us for share in shares):,.0f}" + (f" ({sum(cpu_us):,.0f})" if cpu_us else "")
 
 
 def _numbers(text: str) -> list[int]:

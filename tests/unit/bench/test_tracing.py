@@ -15,29 +15,37 @@ from octavo.errors import ConfigError, EngineError
 
 
 def cuts(spans):
-    return [(span.name, span.begin_ns, span.end_ns) for span in innermost([Span("x", *span) for span in spans])]
+    return [(span.name, span.begin_ns, span.end_ns) for span in innermost([Span("x", *span) for span in spans], "-")]
 
 
 def test_a_moment_belongs_to_the_innermost_span():
-    assert cuts([("outer", 0, 10), ("inner", 2, 5), ("core", 3, 4), ("next", 12, 15)]) == [
-        ("outer", 0, 2),
+    assert cuts([("outer", 1, 10), ("inner", 2, 5), ("core", 3, 4), ("next", 12, 15)]) == [
+        ("outer", 1, 2),
         ("inner", 2, 3),
         ("core", 3, 4),
         ("inner", 4, 5),
         ("outer", 5, 10),
+        ("-", 10, 12),
         ("next", 12, 15),
     ]
 
 
 def test_spans_that_touch_and_spans_of_no_length_take_nothing_from_others():
-    assert cuts([("a", 0, 5), ("b", 5, 9), ("empty", 7, 7)]) == [("a", 0, 5), ("b", 5, 7), ("b", 7, 9)]
+    assert cuts([("a", 1, 5), ("b", 5, 9), ("empty", 7, 7)]) == [("a", 1, 5), ("b", 5, 7), ("b", 7, 9)]
     assert cuts([]) == []
+
+
+def test_cpu_time_goes_to_whom_it_was_spent_for():
+    spans = [Span("x", "outer", 100, 200, cpu_begin_ns=10, cpu_end_ns=60), Span("x", "inner", 120, 140, cpu_begin_ns=25, cpu_end_ns=30)]
+    spans.append(Span("x", "next", 230, 250, cpu_begin_ns=67, cpu_end_ns=80))
+    found = [(piece.name, piece.cpu_end_ns - piece.cpu_begin_ns) for piece in innermost(spans, "-")]
+    assert found == [("outer", 15), ("inner", 5), ("outer", 30), ("-", 7), ("next", 13)]
 
 
 def a_run(num_steps, rows=2):
     """Steps of 100 ns: the engine looks for messages, computes from 20 to 80 on two threads, and the server sends from 90 on."""
     spans = []
-    for start in range(0, 100 * num_steps, 100):
+    for start in range(100, 100 * num_steps + 100, 100):
         spans += [
             Span("engine", "messages in", start, start + 5),
             Span("engine", "rest of the step", start + 5, start + 90),
@@ -56,6 +64,7 @@ def test_each_lane_of_a_step_adds_up_to_the_step():
     steps = Lanes(a_run(9)).steps(2)
     assert {step.us for step in steps} == {0.1}
     found = {(share.lane, share.name): round(share.us * 1e3) for share in shares(steps)}
+    assert all((share.cpu_us is None) == (share.lane == COMPUTE) for share in shares(steps))
     assert found == {
         ("server", "idle"): 90,
         ("server", "answers (asyncio, ASGI)"): 4,
@@ -74,8 +83,8 @@ def test_steps_of_other_sizes_are_left_out():
     spans = a_run(9)
     with pytest.raises(EngineError, match="only 0 steps had 3 streams"):
         Lanes(spans).steps(3)
-    mixed = [Span(*span.__reduce__()[1][:4], 2, 7) if span.name == "forward" and span.begin_ns < 300 else span for span in spans]
-    assert min(step.begin_ns for step in Lanes(mixed).steps(2)) >= 300
+    mixed = [Span(*span.__reduce__()[1][:4], 2, 7) if span.name == "forward" and span.begin_ns < 400 else span for span in spans]
+    assert min(step.begin_ns for step in Lanes(mixed).steps(2)) >= 400
 
 
 def test_a_step_is_drawn_to_scale():
@@ -140,7 +149,7 @@ def test_a_servers_steps_are_shown_process_by_process(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "2 streams: a step of" in shown
     assert re.search(r"thread 0 │.*\w.*│", shown)
-    assert re.search(r"forward +│ [\d,]+ +│ [\d,]+", shown)
+    assert re.search(r"forward +\| [\d,]+ \([\d,]+\) +\| [\d,]+ \([\d,]+\)", shown)
     means = json.loads(files["json"].read_text())
     for found in means.values():
         sums = {lane: sum(share["us"] for share in found if share["lane"] == lane) for lane in ("server", "engine", COMPUTE)}

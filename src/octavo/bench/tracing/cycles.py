@@ -35,11 +35,13 @@ class Step(Struct, frozen=True):
 
 
 class Share(Struct, frozen=True):
-    """Microseconds that a lane gives to one thing in a step, in the mean."""
+    """Microseconds that a lane gives to one thing in a step, in the mean, and how much CPU time that took (None: nobody looked). Where
+    more time passes than that, the system had the thread wait."""
 
     lane: str
     name: str
     us: float
+    cpu_us: float | None
 
 
 class Lanes:
@@ -52,7 +54,7 @@ class Lanes:
         self._looks_ns = sorted(span.begin_ns for span in by_lane["engine"] if span.name == "messages in")
         self._forwards = sorted((span for lane in by_lane.values() for span in lane if span.rows), key=lambda span: span.end_ns)
         kept = sorted(lane for lane in by_lane if lane in BETWEEN or lane.startswith("thread "))
-        self._pieces = {lane: innermost(by_lane[lane]) for lane in sorted(kept, key=_place)}
+        self._pieces = {lane: innermost(by_lane[lane], BETWEEN.get(lane, OUTSIDE)) for lane in sorted(kept, key=_place)}
         self._ends = {lane: [piece.end_ns for piece in pieces] for lane, pieces in self._pieces.items()}
 
     def steps(self, rows: int) -> list[Step]:
@@ -74,29 +76,36 @@ class Lanes:
         ]
 
     def _cut(self, lane: str, begin_ns: int, end_ns: int) -> list[Span]:
-        pieces, ends_ns = self._pieces[lane], self._ends[lane]
-        cut, at_ns, between = [], begin_ns, BETWEEN.get(lane, OUTSIDE)
-        for piece in pieces[bisect_right(ends_ns, begin_ns) :]:
+        """Return a lane's pieces from `begin_ns` to `end_ns`; of one that is cut, CPU time goes with the time. Before the first piece and
+        behind the last one a lane is between two."""
+        between = BETWEEN.get(lane, OUTSIDE)
+        cut, at_ns = [], begin_ns
+        for piece in self._pieces[lane][bisect_right(self._ends[lane], begin_ns) :]:
             if piece.begin_ns >= end_ns:
                 break
             if piece.begin_ns > at_ns:
                 cut.append(Span(lane, between, at_ns, piece.begin_ns))
-            cut.append(replace(piece, begin_ns=max(piece.begin_ns, begin_ns), end_ns=min(piece.end_ns, end_ns)))
-            at_ns = cut[-1].end_ns
+            at_ns = min(piece.end_ns, end_ns)
+            inside = at_ns - max(piece.begin_ns, begin_ns)
+            cpu_ns = (piece.cpu_end_ns - piece.cpu_begin_ns) * inside // (piece.end_ns - piece.begin_ns)
+            cut.append(replace(piece, begin_ns=at_ns - inside, end_ns=at_ns, cpu_end_ns=piece.cpu_begin_ns + cpu_ns))
         return [*cut, Span(lane, between, at_ns, end_ns)] if at_ns < end_ns else cut
 
 
 def shares(steps: Sequence[Step]) -> list[Share]:
     """Return where the mean step goes: the server, the engine's loop, and a compute thread; each adds up to the whole step."""
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
+    cpu_sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     num_threads = sum(lane.startswith("thread ") for lane in steps[0].lanes) or 1
     for step in steps:
         for lane, pieces in step.lanes.items():
             is_thread = lane.startswith("thread ")
             for piece in pieces:
-                weight = len(steps) * (num_threads if is_thread else 1)
-                sums[COMPUTE if is_thread else lane, piece.name] += (piece.end_ns - piece.begin_ns) / 1e3 / weight
-    found = [Share(lane, name, us) for (lane, name), us in sums.items()]
+                key = COMPUTE if is_thread else lane, piece.name
+                weight = 1e3 * len(steps) * (num_threads if is_thread else 1)
+                sums[key] += (piece.end_ns - piece.begin_ns) / weight
+                cpu_sums[key] += (piece.cpu_end_ns - piece.cpu_begin_ns) / weight
+    found = [Share(lane, name, us, None if lane == COMPUTE else cpu_sums[lane, name]) for (lane, name), us in sums.items()]
     return sorted(found, key=lambda share: (_place(share.lane), -share.us))
 
 

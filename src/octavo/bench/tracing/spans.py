@@ -17,7 +17,8 @@ import msgspec
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """`lane`: a process, or a thread of one. `rows` and `tokens` are those of a step, 0 where a span is of none."""
+    """`lane`: a process, or a thread of one. `rows` and `tokens` are those of a step, 0 where a span is of none. `cpu_begin_ns` and
+    `cpu_end_ns`: the CPU time of its thread by then, both 0 where nobody looked."""
 
     lane: str
     name: str
@@ -25,6 +26,8 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     end_ns: int
     rows: int = 0
     tokens: int = 0
+    cpu_begin_ns: int = 0
+    cpu_end_ns: int = 0
 
 
 class Recorder:
@@ -37,18 +40,19 @@ class Recorder:
 
     def timed(self, name: str, function: Callable[..., Any], size: Callable[..., tuple[int, int]] | None = None) -> Callable[..., Any]:
         """Return `function` with each of its calls as a span. `size`: (rows, tokens) from the arguments of a call."""
-        clock = time.monotonic_ns
+        clock, cpu_clock = time.monotonic_ns, time.thread_time_ns
 
         @wraps(function)
         def call(*args: Any, **named: Any) -> Any:
-            begin_ns = clock()
+            cpu_begin_ns, begin_ns = cpu_clock(), clock()
             try:
                 return function(*args, **named)
             finally:
-                end_ns = clock()
+                end_ns, cpu_end_ns = clock(), cpu_clock()
                 thread = threading.current_thread()
                 lane = self._process if thread is self._main else f"{self._process} {thread.name}"
-                self.spans.append(Span(lane, name, begin_ns, end_ns, *(size(*args, **named) if size else ())))
+                rows, tokens = size(*args, **named) if size else (0, 0)
+                self.spans.append(Span(lane, name, begin_ns, end_ns, rows, tokens, cpu_begin_ns, cpu_end_ns))
 
         return call
 
@@ -70,26 +74,27 @@ def read_spans(path: Path) -> list[Span]:
     return msgspec.msgpack.decode(path.read_bytes(), type=list[Span])
 
 
-def innermost(spans: Sequence[Span]) -> list[Span]:
-    """Return the spans of one lane, in order and without overlap: of those that lie in one another, each moment is the innermost's."""
+def innermost(spans: Sequence[Span], between: str) -> list[Span]:
+    """Return the spans of one lane, in order, without overlap and without gaps: of those that lie in one another, each moment is the
+    innermost's; a moment of none is `between`."""
     pieces: list[Span] = []
     open_spans: list[Span] = []
-    at_ns = 0
+    at_ns = at_cpu_ns = 0
 
-    def until(end_ns: int) -> None:
-        nonlocal at_ns
-        if open_spans and end_ns > at_ns:
-            pieces.append(msgspec.structs.replace(open_spans[-1], begin_ns=at_ns, end_ns=end_ns))
-        at_ns = max(at_ns, end_ns)
+    def go_to(ns: int, cpu_ns: int) -> None:
+        nonlocal at_ns, at_cpu_ns
+        if ns > at_ns and at_ns:
+            owner = open_spans[-1] if open_spans else Span(spans[0].lane, between, 0, 0)
+            pieces.append(Span(owner.lane, owner.name, at_ns, ns, owner.rows, owner.tokens, at_cpu_ns, cpu_ns))
+        at_ns, at_cpu_ns = max(at_ns, ns), max(at_cpu_ns, cpu_ns)
 
     for span in sorted(spans, key=lambda span: (span.begin_ns, -span.end_ns)):
         while open_spans and open_spans[-1].end_ns <= span.begin_ns:
-            until(open_spans[-1].end_ns)
+            go_to(open_spans[-1].end_ns, open_spans[-1].cpu_end_ns)
             open_spans.pop()
-        until(span.begin_ns)
-        at_ns = span.begin_ns
+        go_to(span.begin_ns, span.cpu_begin_ns)
         open_spans.append(span)
     while open_spans:
-        until(open_spans[-1].end_ns)
+        go_to(open_spans[-1].end_ns, open_spans[-1].cpu_end_ns)
         open_spans.pop()
     return pieces
