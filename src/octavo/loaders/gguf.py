@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -63,40 +64,31 @@ _SPLIT_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 @dataclass(frozen=True)
 class StringArray:
-    """`count` strings, each behind its 8-byte length, still undecoded: every length has been checked to fit `data`."""
+    """Strings, each behind its 8-byte length, still undecoded. `ends`: where each ends in `data`."""
 
     name: str
-    count: int
     data: memoryview
+    ends: list[int]
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.ends)
 
     def decode(self) -> tuple[str, ...]:
         """Return the strings. Raises ModelError when one is not UTF-8."""
-        data, end = bytes(self.data), 0
+        data, begin = bytes(self.data), 8
         strings: list[str] = []
-        length_at = _U64.unpack_from
         try:
-            for _ in range(self.count):
-                start = end + 8
-                end = start + length_at(data, end)[0]
-                strings.append(data[start:end].decode())
+            for end in self.ends:
+                strings.append(data[begin:end].decode())
+                begin = end + 8
         except UnicodeDecodeError as error:
             raise ModelError(f"{self.name}[{len(strings)}] is not UTF-8") from error
         return tuple(strings)
 
-    def pick(self, wanted: set[int]) -> dict[int, str]:
-        """Return the strings at the indices `wanted` alone, which costs less than decoding all; no UTF-8: U+FFFD."""
-        data, end = self.data, 0
-        picked: dict[int, str] = {}
-        length_at = _U64.unpack_from
-        for index in range(self.count):
-            start = end + 8
-            end = start + length_at(data, end)[0]
-            if index in wanted:
-                picked[index] = str(data[start:end], "utf-8", "replace")
-        return picked
+    def pick(self, wanted: Iterable[int]) -> dict[int, str]:
+        """Return the strings at the indices `wanted` alone, in their order; no UTF-8: U+FFFD."""
+        begins = {index: 8 + (self.ends[index - 1] if index else 0) for index in sorted(wanted)}
+        return {index: str(self.data[begin : self.ends[index]], "utf-8", "replace") for index, begin in begins.items()}
 
 
 # Numeric arrays are memoryviews cast to their type; arrays of arrays are tuples.
@@ -309,6 +301,8 @@ class _Reader:
         data, end, start = self.data, self.end, self.position
         position = start
         length_at = _U64.unpack_from
+        ends: list[int] = []
+        note_end = ends.append
         for index in range(count):  # the one hot loop of the reader: some 100,000 turns a model
             if position + 8 > end:
                 self.fail(f"{key}[{index}] begins at byte {position:,}, behind the last readable one, {end:,}")
@@ -316,7 +310,8 @@ class _Reader:
             if length > MAX_STRING_BYTES:
                 self.fail(f"{key}[{index}] is {length:,} bytes long; at most {MAX_STRING_BYTES:,} are read")
             position += 8 + length
+            note_end(position - start)
         if position > end:
             self.fail(f"{key} ends at byte {position:,}, behind the last readable one, {end:,}")
         self.position = position
-        return StringArray(f"{self.file}: {key}", count, data[start:position])
+        return StringArray(f"{self.file}: {key}", data[start:position], ends)
