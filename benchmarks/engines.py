@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ OFFLINE = Path(__file__).with_name("offline.py")
 REQUANTISED = {"smollm2-135m-instruct": "SmolLM2-135M-Instruct.Q4_0.gguf"}
 FOLDERS = {"smollm2-135m-instruct": "smollm2-135m-hf"}
 OFFLINE_S = 3600
+
+
+class EngineFailed(Exception):
+    """An engine or its load ended with an error: it has no figure, the others go on."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +147,17 @@ def _llama_cpp(command: tuple[str, ...], shape: Shape) -> Iterator[tuple[str, li
 
 def _lines(command: list[str], environment: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Run a command and yield the JSON objects that it prints, one a line."""
-    run = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=OFFLINE_S, check=False)
-    if run.returncode != 0:
-        raise SystemExit(f"{Path(command[0]).name} failed ({run.returncode}): {run.stderr[-600:]}")
-    for line in run.stdout.splitlines():
+    for line in finish(command, OFFLINE_S, os.environ | environment).splitlines():
         if line.startswith("{"):
             yield json.loads(line)
+
+
+def finish(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]) -> str:
+    """Run a command to its end and return what it prints. Raises EngineFailed."""
+    try:
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise EngineFailed(f"{Path(command[0]).name} did not end within {timeout_s:g} s") from None
+    if run.returncode != 0:
+        raise EngineFailed(f"{Path(command[0]).name} ended with status {run.returncode}: {run.stdout[-300:]} {run.stderr[-600:]}")
+    return run.stdout

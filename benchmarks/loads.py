@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from engines import Engine
+from engines import Engine, EngineFailed, finish
 from memory import Memory, memory_of
 
 START_S = 600
@@ -61,9 +61,7 @@ class Server:
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "octavo.cli.main", "bench", "serve", "--port", str(self.port), *flags]
             command += ["--save-result", "--result-dir", folder, "--result-filename", "result.json"]
-            run = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_S, check=False)
-            if run.returncode != 0:
-                raise SystemExit(f"octavo bench serve failed: {run.stdout[-300:]} {run.stderr[-600:]}")
+            finish(command, LOAD_S, os.environ)
             result: dict[str, float] = json.loads((Path(folder) / "result.json").read_text())
         if result["failed"]:
             print(f"warning: {result['failed']} requests failed", file=sys.stderr)
@@ -112,11 +110,11 @@ def measure_loads(engine: Engine, loads: Sequence[Load], seed: int) -> Iterator[
 def _wait_ready(process: subprocess.Popen[bytes], port: int, launched_s: float) -> float:
     while time.perf_counter() - launched_s < START_S:
         if process.poll() is not None:
-            raise SystemExit(f"the server ended with status {process.returncode}")
+            raise EngineFailed(f"the server ended with status {process.returncode}")
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
                 if answer.status == 200:
                     return time.perf_counter() - launched_s
         except (urllib.error.URLError, OSError):
             time.sleep(0.01)
-    raise SystemExit(f"the server did not answer within {START_S} s")
+    raise EngineFailed(f"the server did not answer within {START_S} s")

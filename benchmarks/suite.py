@@ -18,13 +18,16 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import machine
 import roofline
 from contexts import Point, contexts_up_to, likely_s, measure_context
-from engines import Engine, Shape, find_engines
+from engines import Engine, EngineFailed, Shape, find_engines
 from loads import LOADS, SHORT_LOADS, Load, measure_loads
 from roofline import Roofline
 from table import BUSY, as_markdown, as_page
@@ -48,21 +51,52 @@ class Work:
 class Suite:
     """A run: what was measured so far, of the machine and of each model."""
 
-    def __init__(self, work: Work, deadline_s: float) -> None:
+    def __init__(self, work: Work, minutes: float) -> None:
         self.work = work
-        self.deadline_s = deadline_s
+        self.began_s = time.perf_counter()
+        self.deadline_s = self.began_s + 60 * minutes
         self.peaks: list[Peaks] = []
         self.busy: list[float] = []
         self.left_out: list[str] = []
+        self.models: dict[str, dict[str, Any]] = {}
+
+    def measure(self, model: str, engines: Sequence[Engine], max_context: int | None) -> None:
+        """Measure all parts of one model; the first engine is Octavo where it is chosen."""
+        self.measure_peaks()
+        figures = self.compare(model, engines)
+        limits = Roofline(model, self.highest_peaks())
+        most = min(max_context or limits.max_context, limits.max_context)
+        self.models[model] = {
+            "engines": {engine.name: engine.about for engine in engines},
+            "figures": figures,
+            "limits": limits.of_figures(self.work.shape, self.work.loads),
+            "kv_mib_for_1024": limits.kv_mib_for_1024,
+            "contexts": self.contexts(model, engines[0], limits, most) if engines[0].name == "octavo" else [],
+        }
+
+    def result(self) -> dict[str, Any]:
+        """Return all that there is, as JSON has it."""
+        return {
+            "date": time.strftime("%Y-%m-%d"),
+            "command": shlex.join(["python", *sys.argv]),
+            "seconds": time.perf_counter() - self.began_s,
+            "machine": machine.facts(),
+            "peaks": dataclasses.asdict(self.highest_peaks()),
+            "busy": max(self.busy, default=0.0),
+            "rounds": self.work.rounds,
+            "left_out": self.left_out,
+            "models": self.models,
+        }
 
     def compare(self, model: str, engines: Sequence[Engine]) -> dict[str, dict[str, list[float]]]:
         """Return figure -> engine -> values, all engines in turn, round after round."""
         figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
         def keep(engine: Engine, measured: Iterable[tuple[str, list[float]]]) -> None:
-            for figure, values in measured:
-                figures[figure][engine.name] += values
-                tell(f"{model} round {number + 1}  {engine.name:<10} {figure:<34} {' '.join(f'{value:,.1f}' for value in values)}")
+            with self.failures_told(f"{model}: {engine.name}, round {number + 1}"):
+                for figure, values in measured:
+                    figures[figure][engine.name] += values
+                    tell(f"{model} round {number + 1}  {engine.name:<10} {figure:<34} {' '.join(f'{value:,.1f}' for value in values)}")
 
         for number in range(self.work.rounds if {"offline", "http"} & set(self.work.parts) else 0):
             for engine in engines:
@@ -78,9 +112,10 @@ class Suite:
         points: list[Point] = []
         for context in contexts_up_to(most) if "contexts" in self.work.parts else ():
             if self.may_begin(f"{model}: context {context:,}", likely_s(points[-1] if points else None, context)):
-                points.append(point := measure_context(engine, limits, context))
-                times = f"TTFT {point.ttft_s:.2f} s, {1e3 * point.token_s:.1f} ms a token"
-                tell(f"{model} context {context:,}: {times}, {point.peak_rss_mib:,.0f} MiB")
+                with self.failures_told(f"{model}: context {context:,}"):
+                    points.append(point := measure_context(engine, limits, context))
+                    times = f"TTFT {point.ttft_s:.2f} s, {1e3 * point.token_s:.1f} ms a token"
+                    tell(f"{model} context {context:,}: {times}, {point.peak_rss_mib:,.0f} MiB")
         return [dataclasses.asdict(point) for point in points]
 
     def may_begin(self, what: str, likely_s: float = 0.0) -> bool:
@@ -93,6 +128,15 @@ class Suite:
             tell(f"warning: others use {self.busy[-1]:.0%} of the CPUs; what is measured now is no good figure")
         return True
 
+    @contextmanager
+    def failures_told(self, what: str) -> Iterator[None]:
+        """Keep an engine's failure as something that is not in the tables, and go on."""
+        try:
+            yield
+        except EngineFailed as failure:
+            tell(f"warning: {what} failed: {failure}")
+            self.left_out.append(f"{what} (failed)")
+
     def measure_peaks(self) -> None:
         self.peaks.append(roofline.measure())
 
@@ -104,64 +148,55 @@ class Suite:
 
 
 def main() -> int:
+    arguments = parse()
+    if arguments.short:
+        work = Work(Shape((512,), (1, 8), 128, 64, 2), SHORT_LOADS, [part for part in arguments.parts if part != "contexts"], 1)
+    else:
+        work = Work(Shape((512, 2048), arguments.batches, 128, 128, arguments.repeats), LOADS, arguments.parts, arguments.rounds)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a server of ours is stopped, too
+    suite = Suite(work, arguments.minutes)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for model in arguments.models:
+        engines, missing = find_engines(arguments.peers_dir, model)
+        if arguments.peers_dir and missing:
+            tell(f"{model}: not there, or does not read it: {', '.join(missing)}")
+        if chosen := [engine for engine in engines if not arguments.only or engine.name in arguments.only]:
+            suite.measure(model, chosen, arguments.max_context)
+            save(suite.result(), arguments.out)
+    print(as_markdown(suite.result()))
+    return 0
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=DEFAULT_MODEL, help=f"models of Octavo's store, separated by commas [{DEFAULT_MODEL}]")
+    names = partial(str.split, sep=",")
+    parser.add_argument(
+        "--models", type=names, default=[DEFAULT_MODEL], help=f"models of Octavo's store, separated by commas [{DEFAULT_MODEL}]"
+    )
     parser.add_argument("--peers-dir", type=Path, help="where peers are installed [no peers]")
-    parser.add_argument("--only", default="", help="engines to measure, separated by commas [all that are there]")
-    parser.add_argument("--parts", default=",".join(PARTS), help=f"of {', '.join(PARTS)} [all]")
+    parser.add_argument("--only", type=names, default=[], help="engines to measure, separated by commas [all that are there]")
+    parser.add_argument("--parts", type=names, default=PARTS, help=f"of {', '.join(PARTS)} [all]")
     parser.add_argument("--short", action="store_true", help="two minutes: fewer figures, one round, no long contexts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3, help="of each offline figure in a round [3]")
-    parser.add_argument("--batches", default="1,8,32,64", help="streams that decode at a time, offline [1,8,32,64]")
+    parser.add_argument("--batches", type=numbers, default=(1, 8, 32, 64), help="streams that decode at a time, offline [1,8,32,64]")
     parser.add_argument("--max-context", type=int, help="longest prompt of the part contexts [the model's]")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="nothing new is begun after so many [no bound]")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
-    parts = arguments.parts.split(",")
-    if unknown := set(parts) - set(PARTS):
+    if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"--parts has {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    return arguments
 
-    if arguments.short:
-        work = Work(Shape((512,), (1, 8), 128, 64, 2), SHORT_LOADS, [part for part in parts if part != "contexts"], 1)
-    else:
-        batches = tuple(map(int, arguments.batches.split(",")))
-        work = Work(Shape((512, 2048), batches, 128, 128, arguments.repeats), LOADS, parts, arguments.rounds)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a server of ours is stopped, too
-    began_s = time.perf_counter()
-    suite = Suite(work, began_s + 60 * arguments.minutes)
-    suite.measure_peaks()
-    models = {}
-    for model in arguments.models.split(","):
-        engines, missing = find_engines(arguments.peers_dir, model)
-        if arguments.peers_dir and missing:
-            tell(f"{model}: not there, or does not read it: {', '.join(missing)}")
-        chosen = [engine for engine in engines if not arguments.only or engine.name in arguments.only.split(",")]
-        figures = suite.compare(model, chosen)
-        limits = Roofline(model, suite.highest_peaks())
-        models[model] = {
-            "engines": {engine.name: engine.about for engine in chosen},
-            "figures": figures,
-            "limits": limits.of_figures(work.shape, work.loads),
-            "kv_mib_for_1024": limits.kv_mib_for_1024,
-            "contexts": suite.contexts(model, engines[0], limits, min(arguments.max_context or limits.max_context, limits.max_context)),
-        }
-    result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "command": shlex.join(["python", *sys.argv]),
-        "seconds": time.perf_counter() - began_s,
-        "machine": machine.facts(),
-        "peaks": [dataclasses.asdict(peaks) for peaks in suite.peaks],
-        "busy": max(suite.busy, default=0.0),
-        "rounds": work.rounds,
-        "left_out": suite.left_out,
-        "models": models,
-    }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "suite.json").write_text(json.dumps(result, indent=2) + "\n")
-    (arguments.out / "suite.md").write_text(as_markdown(result))
-    (arguments.out / "suite.html").write_text(as_page(result))
-    print(as_markdown(result))
-    return 0
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def save(result: dict[str, Any], folder: Path) -> None:
+    (folder / "suite.json").write_text(json.dumps(result, indent=2) + "\n")
+    (folder / "suite.md").write_text(as_markdown(result))
+    (folder / "suite.html").write_text(as_page(result))
 
 
 def tell(line: str) -> None:

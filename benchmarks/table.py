@@ -149,7 +149,7 @@ def _bars(model: Result) -> str:
 
 
 def _notes(result: Result) -> list[str]:
-    peaks = {name: statistics.median(peak[name] for peak in result["peaks"]) for name in ("read", "f32", "bf16", "int8")}
+    peaks = result["peaks"]
     facts = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
     notes = [
         f"{result['date']}: {result['command']}, {result['seconds'] / 60:.0f} minutes",
@@ -161,7 +161,7 @@ def _notes(result: Result) -> list[str]:
     if result["busy"] > BUSY:
         notes.append(f"Warning: other programs used up to {result['busy']:.0%} of the CPUs; these are no good figures")
     if result["left_out"]:
-        notes.append(f"left out for want of time: {', '.join(result['left_out'])}")
+        notes.append(f"left out for want of time, or failed: {', '.join(result['left_out'])}")
     return notes
 
 

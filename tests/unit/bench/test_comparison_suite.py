@@ -9,6 +9,7 @@ from octavo.bench.peaks import Peaks
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import contexts
+import engines
 import loads
 import memory
 import roofline
@@ -26,7 +27,7 @@ def result(figures, limits=None, busy=0.0, left_out=(), points=()):
         "command": "python benchmarks/suite.py",
         "seconds": 60.0,
         "machine": {"cores": "2"},
-        "peaks": [{"read": 30e9, "f32": 2e11, "bf16": 4e11, "int8": 9e11}],
+        "peaks": {"read": 30e9, "f32": 2e11, "bf16": 4e11, "int8": 9e11},
         "busy": busy,
         "rounds": 3,
         "left_out": list(left_out),
@@ -116,8 +117,32 @@ def test_memory_counts_a_tree_of_processes_and_takes_the_largest_anonymous_mappi
     assert memory.memory_of(10) == memory.Memory(pss_mib=7.0, kv_mib=4.0, peak_rss_mib=15.0)
 
 
-def test_nothing_is_begun_after_the_deadline_and_that_is_kept(monkeypatch):
+@pytest.fixture
+def quiet(monkeypatch):
     monkeypatch.setattr(suite.machine, "wait_until_quiet", lambda limit: 0.0)
-    run = suite.Suite(suite.Work(None, (), (), 1), deadline_s=suite.time.perf_counter() + 60)
+    monkeypatch.setattr(suite.roofline, "measure", lambda: PEAKS)
+
+
+def test_nothing_is_begun_after_the_deadline_and_that_is_kept(quiet):
+    run = suite.Suite(suite.Work(None, (), (), 1), minutes=1)
     assert run.may_begin("short") and not run.may_begin("long", likely_s=120)
     assert run.left_out == ["long"]
+
+
+def test_an_engine_that_fails_is_kept_as_such_with_what_it_had_measured_and_the_others_go_on(quiet, monkeypatch):
+    def offline(engine, shape):
+        yield "prefill 512", [100.0]
+        if engine.name == "peer":
+            raise engines.EngineFailed("killed")
+        yield "decode b1", [10.0]
+
+    monkeypatch.setattr(engines.Engine, "offline", offline)
+    both = [engines.Engine(name, "", (), None, Path("w")) for name in ("peer", "octavo")]
+    run = suite.Suite(suite.Work(None, (), ("offline",), 2), minutes=1)
+    assert run.compare("m", both) == {"prefill 512": {"peer": [100.0] * 2, "octavo": [100.0] * 2}, "decode b1": {"octavo": [10.0] * 2}}
+    assert run.left_out == ["m: peer, round 1 (failed)", "m: peer, round 2 (failed)"]
+
+
+def test_a_command_that_fails_is_told_with_the_end_of_its_errors():
+    with pytest.raises(engines.EngineFailed, match="status 3:  out of luck"):
+        engines.finish([sys.executable, "-c", "import sys; sys.stderr.write('out of luck'); sys.exit(3)"], 60, {})
