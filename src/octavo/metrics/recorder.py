@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cached_property
 from itertools import product
-
-from prometheus_client import CollectorRegistry, generate_latest
+from typing import TYPE_CHECKING
 
 from octavo.config.schema import CacheConfig
 from octavo.messages.stats import BlockResidency, StepStats, TierStats
 from octavo.messages.wire import EngineReady
 from octavo.metrics.catalogue import METRICS, Metric, RequestType, token_buckets
-from octavo.metrics.families import Families, Labels
 from octavo.metrics.figures import Counter, Figures, Gauge, Histogram
-from octavo.metrics.process_families import ProcessFamilies
 from octavo.metrics.request_clock import ChoiceGroup, RequestClock
-from octavo.metrics.snapshot import Snapshot, snapshot
+
+if TYPE_CHECKING:
+    from octavo.metrics.exposition import Exposition
+    from octavo.metrics.families import Labels
+    from octavo.metrics.snapshot import Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -48,20 +50,23 @@ class MetricsRecorder:
         self._in_flight = self._gauges["requests_in_flight"][()]
         self.between_tokens = self._histograms["inter_token_latency_seconds"]
         self.generation_tokens = self._counters["generation_tokens"][()]
-        self._families = Families(self._counters, self._gauges, self._histograms, prefix, model_name, _cache_facts(ready, cache))
-        self._registry = CollectorRegistry()
-        self._registry.register(ProcessFamilies(process_ids))  # CPU and memory of what answers HTTP, without the prefix
-        self._registry.register(self._families)
+        self._names = prefix, model_name, _cache_facts(ready, cache)
+        self._process_ids = process_ids
+
+    @cached_property
+    def _exposition(self) -> Exposition:
+        from octavo.metrics.exposition import Exposition
+        from octavo.metrics.families import Families
+
+        return Exposition(Families(self._counters, self._gauges, self._histograms, *self._names), self._process_ids)
 
     def render(self, *, is_idle: bool) -> bytes:
         """Return all metrics in Prometheus' text format. `is_idle`: no request is unfinished, whatever the last step said."""
-        self._families.is_idle = is_idle
-        return generate_latest(self._registry)
+        return self._exposition.text(is_idle)
 
     def snapshot(self, *, is_idle: bool) -> Snapshot:
         """Return all metrics as values."""
-        self._families.is_idle = is_idle
-        return snapshot(self._registry)
+        return self._exposition.values(is_idle)
 
     def record_step(self, step: StepStats) -> None:
         self._set("num_requests_running", step.num_running)
