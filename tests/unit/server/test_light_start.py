@@ -17,7 +17,7 @@ print(*(name for name in sys.argv[2].split() if name in sys.modules))
     ("modules", "unwanted"),
     [
         ("octavo.cli.main octavo.cli.serve", "asyncio dataclasses msgspec zmq argparse octavo.config.flags"),
-        ("octavo.server.run octavo.server.app octavo.client.async_engine", "numpy prometheus_client octavo.worker.worker octavo.scheduler.scheduler"),
+        ("octavo.server.run octavo.server.app octavo.client.async_engine", "numpy prometheus_client octavo.worker octavo.scheduler"),
         ("octavo.engine.service", "asyncio pydantic argparse octavo.parsers.formats octavo.engine.pooling_core octavo.models.encoder"),
     ],
 )
