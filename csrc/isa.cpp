@@ -29,7 +29,7 @@ namespace avx512 {
 extern const KernelTable kernel_table;
 }
 namespace amx {
-void set_products(KernelTable& table);
+extern const KernelTable kernel_table;
 }
 #elif defined(OCTAVO_ARM)
 namespace neon {
@@ -128,7 +128,7 @@ Isa best_isa() {
 
 const KernelTable& kernel_table(Isa isa) {
 #if defined(OCTAVO_X86)
-  static const KernelTable avxvnni_table = with(avx2::kernel_table, avxvnni::set_products), amx_table = with(avx512::kernel_table, amx::set_products);
+  static const KernelTable avxvnni_table = with(avx2::kernel_table, avxvnni::set_products);
 #elif defined(OCTAVO_ARM)
   static const KernelTable i8mm_table = with(neon::kernel_table, i8mm::set_products);
 #endif
@@ -137,7 +137,7 @@ const KernelTable& kernel_table(Isa isa) {
     case Isa::Avx2: return avx2::kernel_table;
     case Isa::AvxVnni: return avxvnni_table;
     case Isa::Avx512: return avx512::kernel_table;
-    case Isa::Amx: return amx_table;
+    case Isa::Amx: return amx::kernel_table;
 #elif defined(OCTAVO_ARM)
     case Isa::Neon: return neon::kernel_table;
     case Isa::I8mm: return i8mm_table;

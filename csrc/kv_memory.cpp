@@ -1,8 +1,5 @@
-#include <sys/mman.h>
-
 #include <cstring>
 #include <limits>
-#include <new>
 #include <stdexcept>
 
 #include "octavo/kernels.h"
@@ -34,10 +31,8 @@ KvMemory::KvMemory(KvCache shape) : cache_(shape) {
     if (count > limit / bytes) throw std::invalid_argument("KV memory: more than 64 TiB asked");
     bytes *= count;
   }
-  mapped_bytes_ = static_cast<size_t>(bytes + slack);
-  void* memory = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  cache_.data = static_cast<uint8_t*>(memory);
+  pages_ = std::make_unique<Pages>(static_cast<size_t>(bytes + slack));
+  cache_.data = pages_->data();
 }
 
 template <class F>
@@ -61,7 +56,5 @@ void KvMemory::read_block(int64_t block, uint8_t* to) const {
 void KvMemory::write_block(int64_t block, const uint8_t* from) {
   for_each_piece(block, [from](uint8_t* memory, int64_t offset, size_t bytes) { std::memcpy(memory, from + offset, bytes); });
 }
-
-KvMemory::~KvMemory() { munmap(cache_.data, mapped_bytes_); }
 
 }  // namespace octavo

@@ -1,13 +1,10 @@
 #include "octavo/packed.h"
 
-#include <sys/mman.h>
-
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 #include <string>
 
+#include "octavo/pages.h"
 #include "octavo/thread_pool.h"
 
 namespace octavo {
@@ -170,12 +167,6 @@ int64_t bytes_of_panel(Format format, int64_t k) {
   return product(stored, kPanel * format_info(format).block_bytes);
 }
 
-std::shared_ptr<uint8_t[]> allocate(size_t bytes) {
-  void* data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-  if (!data) throw std::bad_alloc();
-  return {static_cast<uint8_t*>(data), std::free};
-}
-
 }  // namespace
 
 PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src, size_t src_bytes, ActKind of_quantised, ThreadPool& pool) {
@@ -192,7 +183,7 @@ PackedMatrix pack_matrix(Format format, int64_t n, int64_t k, const uint8_t* src
   }
   PackedMatrix matrix{format, act_kind(format, of_quantised), n, k, bytes_of_panel(format, k), 0, nullptr};
   matrix.num_bytes = static_cast<size_t>(product(matrix.panel_bytes, n / kPanel + (n % kPanel != 0)));
-  matrix.data = allocate(matrix.num_bytes);
+  matrix.data = allocate_piece(matrix.num_bytes);
   const Cut cut = Cut::of(matrix.panels(), 4 * pool.size());
   pool.for_each(cut.pieces, [&](int64_t piece, int) {
     for (int64_t p = cut.begin(piece); p < cut.begin(piece + 1); ++p) {

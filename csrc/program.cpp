@@ -1,12 +1,9 @@
 #include "octavo/program.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -187,12 +184,9 @@ Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor>
     }
   }
   arena_bytes_ = experts_offset_ + experts_bytes;
-  void* memory = mmap(nullptr, static_cast<size_t>(arena_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  arena_ = static_cast<uint8_t*>(memory);
+  pages_ = std::make_unique<Pages>(static_cast<size_t>(arena_bytes_));
+  arena_ = pages_->data();
 }
-
-Program::~Program() { munmap(arena_, static_cast<size_t>(arena_bytes_)); }
 
 uint8_t* Program::at(TensorId id, int64_t row) const {
   const auto i = static_cast<size_t>(id);

@@ -80,7 +80,7 @@ def test_another_model_or_dtype_finds_nothing_in_the_directory(path, tmp_path, c
     first = Served(path, kv_offload_dir=str(tmp_path / "kv"))
     first.answers()
     first.stop()
-    other = Served(path, kv_offload_dir=str(tmp_path / "kv"), kv_cache_dtype="bf16")
+    other = Served(path, kv_offload_dir=str(tmp_path / "kv"), kv_cache_dtype="f32")
     other.answers()
     assert other.cached[0] == 0
     assert "KV files of another model" in caplog.text

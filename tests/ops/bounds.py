@@ -11,6 +11,7 @@ ELEMENTWISE = {
     "gated": 2e-6,
     "add": 0.0,
     "attention": 5e-6,
+    "attention in tiles": 5e-3,  # queries and weights rounded to 8 bits
     "layer_norm": 2e-6,
     "activate": 2e-6,
     "whole_attention": 5e-6,
@@ -22,5 +23,11 @@ LINEAR = {
     "bf16": 4e-3,  # x rounded to 8 bits
     "quantised": 8e-3,  # x rounded to int8 in groups of 32
 }
+
+
+def attention(isa: str, kv_dtype: str) -> str:
+    """Return the name of attention's bound: with AMX, K and V in bf16 are multiplied in tiles."""
+    return "attention in tiles" if (isa, kv_dtype) == ("amx", "bf16") else "attention"
+
 
 LOGPROB = 2e-6  # relative to max(1, |logprob|)

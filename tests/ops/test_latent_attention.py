@@ -65,7 +65,7 @@ def test_every_head_reads_the_latents_that_the_row_stored_and_nothing_else(nativ
         fill(ops, kv, 1, batch)
         results.append(ops.latent_attention(q, q_rotary, kv, 1, batch, (latent + rotary) ** -0.5))
     actual, expected = results
-    assert np.abs(actual - expected).max() <= bounds.ELEMENTWISE["attention"] * np.abs(expected).max()
+    assert np.abs(actual - expected).max() <= bounds.ELEMENTWISE[bounds.attention(native.isa, dtype)] * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -78,7 +78,7 @@ def test_latents_lie_in_larger_blocks_too(native, reference, block_size, dtype):
         ops, kv = cases.ops_of(backend), backend.make_kv_cache(spec(32, 6, dtype, block_size), 16)
         fill(ops, kv, 0, batch)
         results.append(ops.latent_attention(q, q_rotary, kv, 0, batch, 0.2))
-    assert np.abs(results[0] - results[1]).max() <= bounds.ELEMENTWISE["attention"] * np.abs(results[1]).max()
+    assert np.abs(results[0] - results[1]).max() <= bounds.ELEMENTWISE[bounds.attention(native.isa, dtype)] * np.abs(results[1]).max()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -17,6 +17,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+
+#include "octavo/pages.h"
 
 namespace octavo {
 
@@ -57,7 +60,6 @@ class KvMemory {
  public:
   // Throws std::invalid_argument on sizes that make no cache, std::bad_alloc when the system will not map it.
   explicit KvMemory(KvCache shape);
-  ~KvMemory();
   KvMemory(const KvMemory&) = delete;
   KvMemory& operator=(const KvMemory&) = delete;
 
@@ -74,7 +76,7 @@ class KvMemory {
   void for_each_piece(int64_t block, F&& f) const;
 
   KvCache cache_;
-  size_t mapped_bytes_ = 0;
+  std::unique_ptr<Pages> pages_;
 };
 
 }  // namespace octavo

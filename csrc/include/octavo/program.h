@@ -23,6 +23,7 @@
 #include "octavo/batch.h"
 #include "octavo/device.h"
 #include "octavo/experts.h"
+#include "octavo/pages.h"
 #include "octavo/rotary.h"
 
 namespace octavo {
@@ -145,7 +146,6 @@ class Program {
   // no earlier one has written. `kv` may have no memory (data null) if the program is only measured.
   Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor> tensors, std::vector<Operation> operations, TensorId output,
           int64_t max_tokens, int64_t max_samples);
-  ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -206,7 +206,8 @@ class Program {
   std::unique_ptr<Stages[]> stages_;  // of each region
   int64_t scratch_bytes_ = kAttentionScratchBytes;  // of a thread
   int64_t scratch_offset_ = 0, states_offset_ = 0, experts_offset_ = 0, arena_bytes_ = 0;
-  uint8_t* arena_ = nullptr;  // anonymous mapping: backed on first touch
+  std::unique_ptr<Pages> pages_;
+  uint8_t* arena_ = nullptr;
 };
 
 }  // namespace octavo

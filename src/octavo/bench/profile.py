@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from octavo.config.schema import EngineConfig
+from octavo.engine.startup import choose_kv_dtype
 from octavo.errors import ConfigError
 from octavo.loaders.store import resolve_model
 from octavo.ops.interface import Batch
@@ -42,7 +43,7 @@ class Part:
 def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[Part]:
     """Return the parts of one step, in the order of the forward pass, sampling last. Raises StartupError."""
     loaded = load_model(config, resolve_model(config.model.model))
-    kv_spec = loaded.spec.kv_spec()
+    kv_spec = loaded.spec.kv_spec(choose_kv_dtype(config, loaded.backend))
     blocks = cdiv(shape.context + shape.query, kv_spec.block_size)
     num_groups = len(kv_spec.spans)
     kv = loaded.backend.make_kv_cache(kv_spec, 1 + shape.rows * num_groups * blocks)

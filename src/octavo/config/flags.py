@@ -116,7 +116,8 @@ FLAGS: tuple[Flag, ...] = (
         "cache.kv_cache_dtype",
         "Memory",
         "how keys and values are stored: fp8 is fp8_e4m3 without a scale, int8 is int8_per_token_head, a scale for each vector; "
-        "fp8_ds_mla, of latent attention alone: fp8 with a scale for 128 numbers, the rotary key in bf16",
+        "fp8_ds_mla, of latent attention alone: fp8 with a scale for 128 numbers, the rotary key in bf16; "
+        "auto: bf16 where attention takes AMX tiles, f16 on other CPUs",
         "auto|f16|bf16|f32|fp8|int8|fp8_ds_mla",
         one_of("auto", *KV_DTYPE_NAMES),
     ),

@@ -87,7 +87,7 @@ class CacheConfig:
     block_size: int = 16
     gpu_memory_utilization: float | None = None  # share of the device's free memory for weights + activations + KV
     kv_cache_memory_bytes: int | None = None  # exact size of the KV pool; overrides the share
-    kv_cache_dtype: str = "auto"  # auto (f16 on native, f32 on reference) or one of KV_DTYPE_NAMES
+    kv_cache_dtype: str = "auto"  # auto (the backend's own) or one of KV_DTYPE_NAMES
     num_gpu_blocks_override: int | None = None
     enable_prefix_caching: bool = True
     prefix_caching_hash_algo: str = "sha256"  # sha256 | sha256_cbor | xxhash | xxhash_cbor

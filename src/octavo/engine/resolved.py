@@ -43,7 +43,11 @@ def resolved_settings(config: EngineConfig) -> Resolved:
 
 def of_device(config: EngineConfig, backend: Backend) -> Resolved:
     """Return what needs no model to be known."""
-    made: dict[str, Any] = {"runtime.threads": backend.threads, "runtime.isa": backend.isa, "cache.kv_cache_dtype": choose_kv_dtype(config)}
+    made: dict[str, Any] = {
+        "runtime.threads": backend.threads,
+        "runtime.isa": backend.isa,
+        "cache.kv_cache_dtype": choose_kv_dtype(config, backend),
+    }
     made["scheduler.mixed_step_ms"] = 1000 * (choose_mixed_step_s(config.scheduler) or 0)
     made |= {"scheduler.async_scheduling": plans_ahead(config), "cache.gpu_memory_utilization": CPU_UTILIZATION}
     if config.scheduler.enable_chunked_prefill or config.model.max_model_len is not None:

@@ -23,6 +23,7 @@ from octavo.kv.manager import KVManager
 from octavo.kv.residency import ResidencyMeter
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import EngineReady, GenerateRequest
+from octavo.ops.interface import Backend
 from octavo.ops.recording import record
 from octavo.params import SamplingParams
 from octavo.planner.memory import CPU_MAX_NUM_BATCHED_TOKENS, CPU_MAX_NUM_SEQS, MemoryLedger, plan_memory
@@ -133,7 +134,7 @@ def size_engine(config: EngineConfig, loaded: LoadedModel, free_bytes: int) -> E
         raise ConfigError(f"a {spec.family} encoder has no KV memory to size: it reads a text in one step and keeps nothing")
     max_model_len = choose_max_model_len(config.model.max_model_len, spec.max_position)
     seqs, tokens = choose_batch_size(config.scheduler, max_model_len)
-    kv_spec = spec.kv_spec(choose_kv_dtype(config), config.cache.block_size)
+    kv_spec = spec.kv_spec(choose_kv_dtype(config, loaded.backend), config.cache.block_size)
     ledger = plan_memory(
         free_bytes=free_bytes,
         weight_bytes=loaded.weight_bytes,
@@ -220,10 +221,9 @@ def check_limits(limits: Limits) -> None:
         )
 
 
-def choose_kv_dtype(config: EngineConfig) -> str:
-    if config.cache.kv_cache_dtype != "auto":
-        return KV_DTYPE_NAMES[config.cache.kv_cache_dtype]
-    return "f16" if config.runtime.backend == "native" else "f32"
+def choose_kv_dtype(config: EngineConfig, backend: Backend) -> str:
+    asked = config.cache.kv_cache_dtype
+    return backend.kv_dtype if asked == "auto" else KV_DTYPE_NAMES[asked]
 
 
 def warm_up(core: EngineCore) -> None:

@@ -264,6 +264,7 @@ class Backend(Protocol):
     name: str
     threads: int  # that compute
     isa: str | None  # the instruction set of its kernels; None where it has no choice
+    kv_dtype: str  # in which it keeps keys and values unless told otherwise, of KV_DTYPES
 
     @property
     def numerics(self) -> str:

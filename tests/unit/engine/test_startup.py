@@ -2,6 +2,9 @@ import pytest
 from tests.fakes.history_worker import make_request
 from tests.fakes.tiny_llama import MAX_POSITION, VOCAB, write_tiny_llama
 
+from octavo.backends.native._native import available_isas
+from octavo.backends.native.backend import NativeBackend
+from octavo.backends.reference.backend import ReferenceBackend
 from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
 from octavo.engine.phases import PhaseClock
 from octavo.engine.startup import (
@@ -63,20 +66,24 @@ def test_limits_that_do_not_go_together_are_refused(changes, words):
 
 
 @pytest.mark.parametrize(
-    ("given", "backend", "chosen"),
+    ("given", "chosen"),
     [
-        ("auto", "native", "f16"),
-        ("auto", "reference", "f32"),
-        ("bf16", "reference", "bf16"),
-        ("bfloat16", "native", "bf16"),
-        ("fp8", "native", "fp8_e4m3"),
-        ("fp8_e4m3", "native", "fp8_e4m3"),
-        ("int8", "native", "int8_per_token_head"),
+        ("auto", "f32"),
+        ("bf16", "bf16"),
+        ("bfloat16", "bf16"),
+        ("fp8", "fp8_e4m3"),
+        ("fp8_e4m3", "fp8_e4m3"),
+        ("int8", "int8_per_token_head"),
     ],
 )
-def test_kv_dtypes_have_short_names(given, backend, chosen):
-    config = EngineConfig(cache=CacheConfig(kv_cache_dtype=given), runtime=RuntimeConfig(backend=backend))
-    assert choose_kv_dtype(config) == chosen
+def test_kv_dtypes_have_short_names(given, chosen):
+    config = EngineConfig(cache=CacheConfig(kv_cache_dtype=given))
+    assert choose_kv_dtype(config, ReferenceBackend()) == chosen
+
+
+@pytest.mark.parametrize("isa", available_isas())
+def test_kv_is_bf16_where_attention_takes_tiles_and_f16_elsewhere(isa):
+    assert choose_kv_dtype(EngineConfig(), NativeBackend(1, isa)) == ("bf16" if isa == "amx" else "f16")
 
 
 @pytest.mark.parametrize("name", ["fp8_e5m2", "int4", "nvfp4", "f64", ""])

@@ -64,6 +64,7 @@ class NativeBackend:
         self.ops = NativeOps(self._device)
         self.threads: int = self._device.threads
         self.isa: str | None = self._device.isa
+        self.kv_dtype = "bf16" if self._device.isa == "amx" else "f16"  # tiles take bf16 as it lies; registers widen either
         self._lowered: tuple[Model, KVSpec, tuple[_native.ProgramBuilder, int]] | None = None
 
     @property

@@ -26,6 +26,7 @@ class ReferenceBackend:
     name = "reference"
     threads = 1
     isa: str | None = None
+    kv_dtype = "f32"
 
     @property
     def numerics(self) -> str:
