@@ -20,6 +20,7 @@ from octavo.loaders.store import resolve_model
 from octavo.ops.interface import Batch
 from octavo.params import SamplingParams
 from octavo.sampling.plan import SamplingRow, build_sampling_batch
+from octavo.specs.model import EncoderSpec
 from octavo.units import cdiv
 from octavo.worker.runner import load_model
 
@@ -43,10 +44,13 @@ class Part:
 def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[Part]:
     """Return the parts of one step, in the order of the forward pass, sampling last. Raises StartupError."""
     loaded = load_model(config, resolve_model(config.model.model))
-    kv_spec = loaded.spec.kv_spec(choose_kv_dtype(config, loaded.backend))
+    spec = loaded.spec
+    kv_spec = spec.kv_spec() if isinstance(spec, EncoderSpec) else spec.kv_spec(choose_kv_dtype(config, loaded.backend))
     blocks = cdiv(shape.context + shape.query, kv_spec.block_size)
     num_groups = len(kv_spec.spans)
     kv = loaded.backend.make_kv_cache(kv_spec, 1 + shape.rows * num_groups * blocks)
+    for block in range(1, kv.num_blocks):
+        kv.write_block(block, bytes(kv_spec.bytes_per_block))  # what was never written is one page of zeros, always in the cache
     forward: Any = loaded.backend.compile(loaded.model, kv, shape.rows * shape.query, shape.rows)
     if not hasattr(forward, "take_trace"):
         raise ConfigError(f"backend {loaded.backend.name} has no compiled program to profile; use native")

@@ -5,6 +5,7 @@ import os
 import pytest
 from tests.fakes.tiny_llama import MAX_POSITION, write_tiny_llama
 
+from octavo.backends.native.backend import NativeBackend
 from octavo.config.resolve import resolve
 from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
 from octavo.engine.resolved import resolved_settings
@@ -50,7 +51,7 @@ def test_without_the_model_only_what_depends_on_the_device_is_known():
     made = values(config)
     assert made["scheduler.max_num_seqs"] == 256
     assert made["scheduler.max_num_batched_tokens"] == made["scheduler.max_num_scheduled_tokens"] == 1024
-    assert made["cache.kv_cache_dtype"] == "f16"
+    assert made["cache.kv_cache_dtype"] == NativeBackend(1).kv_dtype
     assert not {"model.max_model_len", "cache.num_gpu_blocks_override", "scheduler.max_num_active_seqs"} & set(made)
     assert "scheduler.max_num_seqs" not in values(EngineConfig(ABSENT, scheduler=SchedulerConfig(enable_chunked_prefill=False)))
 
