@@ -1,7 +1,7 @@
 """The least time that this machine needs for a figure of the suite: bytes over its memory's speed, operations over its best products.
 
 The counting is the planner's (octavo.planner.floors), the peaks are measured in the suite's own run. Weights are the file's own,
-KV is f16. Engines that read other weights have other limits: shares are given for Octavo alone.
+KV is in 16 bits. Engines that read other weights have other limits: shares are given for Octavo alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Roofline:
     def __init__(self, model: str, peaks: Peaks) -> None:
         planned = find_planned_model(model, None)
         device = Device("this machine", "cpu", 0, peaks.read, max(peaks.bf16, peaks.f32), 0.0, peaks.int8, 0.0, 0, "measured", "now")
-        self._deployment = Deployment(shape=planned.shape, device=device, weights=planned.weights, kv=kv_format("f16"))
+        self._deployment = Deployment(shape=planned.shape, device=device, weights=planned.weights, kv=kv_format("bf16"))
 
     @property
     def max_context(self) -> int:

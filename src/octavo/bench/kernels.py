@@ -162,6 +162,7 @@ def _attention(backend: Any, dtype: str, memory_bytes: int, context: int, query:
         f"{rows} x {shape}" if rows > 1 else shape,
         float(rows * kv_bytes),
         4.0 * seen * KV_HEADS * GROUP * HEAD_DIM,
+        "bf16" if dtype == backend.kv_dtype == "bf16" else "f32",  # tiles, or numbers widened in registers
         goals={"memory": 0.8} if query == 1 and context == 4096 else {},
     )
     return Kernel(work, lambda i: ops.attention(q, kv, 0, batches[i % calls], HEAD_DIM**-0.5))

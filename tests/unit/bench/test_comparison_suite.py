@@ -94,7 +94,7 @@ def test_limits_are_memory_at_one_stream_and_products_at_many():
     assert limits.prefill(512) == pytest.approx(400e9 / (2 * 7e9), rel=0.1)
 
 
-def test_kv_memory_is_k_and_v_of_all_layers_in_f16():
+def test_kv_memory_is_k_and_v_of_all_layers_in_16_bits():
     assert roofline.Roofline("llama-3.1-8b", PEAKS).kv_mib_for_1024 == 2 * 32 * 8 * 128 * 2 / 1024
 
 
