@@ -156,7 +156,7 @@ def _notes(result: Result) -> list[str]:
         f"medians (ranges in brackets), rounds: {result['rounds']}, engines in turn",
         facts,
         f"limits: memory {peaks['read'] * 1e-9:.1f} GB/s, f32 {peaks['f32'] * 1e-9:,.0f}, bf16 {peaks['bf16'] * 1e-9:,.0f}, int8 "
-        f"{peaks['int8'] * 1e-9:,.0f} GOP/s, the highest of this run; products at the best of these, weights of Octavo's file, KV in 16 bits",
+        f"{peaks['int8'] * 1e-9:,.0f} GOP/s, the highest of this run; products at the best of them, weights as in Octavo's file, 16-bit KV",
     ]
     if result["busy"] > BUSY:
         notes.append(f"Warning: other programs used up to {result['busy']:.0%} of the CPUs; these are no good figures")
