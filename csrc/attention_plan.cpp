@@ -43,6 +43,8 @@ AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t laye
       pieces_.push_back({g, kWhole, cost(rows)});
     }
   }
+  // The heads of a row lie beside each other in memory: one thread takes them all where there are rows enough for every thread.
+  heads_of_piece_ = static_cast<int64_t>(pieces_.size()) >= kPiecesPerThread * threads ? head_groups_ : 1;
   std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.cost > b.cost; });
 }
 
@@ -70,9 +72,14 @@ int64_t AttentionPlan::states_offset(const KvCache& kv, const Group& group, cons
 }
 
 void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, float* states) const {
-  const Piece& part = pieces_[static_cast<size_t>(piece / head_groups_)];
+  const int64_t shares = head_groups_ / heads_of_piece_, first = piece % shares * heads_of_piece_;
+  for (int64_t head = first; head < first + heads_of_piece_; ++head) work(kernels, kv, layer, pieces_[static_cast<size_t>(piece / shares)], head, scratch, states);
+}
+
+void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, const Piece& part, int64_t head_group, uint8_t* scratch,
+                         float* states) const {
   const Group& group = groups_[part.group];
-  const AttentionRows rows = rows_of(kv, group, layer, piece % head_groups_);
+  const AttentionRows rows = rows_of(kv, group, layer, head_group);
   if (part.segment == kWhole) {
     kernels.attention(kv, rows, layer.out + group.token * rows.ldq, rows.ldq, scratch);
   } else {

@@ -92,6 +92,8 @@ class Checker {
   void check_shapes(const GatedOp& op) const { must(is_same(op.gate, op.out) && is_same(op.up, op.out), "gated does not fit"); }
   void check_shapes(const AddOp& op) const { must(is_same(op.x, op.out) && is_same(op.y, op.out), "add does not fit"); }
 
+  void check_shapes(const GatedLinearOp&) const { must(false, "gated products are the program's own"); }
+
   void check_shapes(const RouteOp& op) {
     check_routing(op.routing);
     must(is_same(op.logits, op.out) && width(op.out) == op.routing.experts, "route does not fit its experts");
@@ -121,9 +123,16 @@ const char* name_of(Ids ids) { return ids == Ids::Tokens ? "token id" : ids == I
 
 const char* verb_of(const Operation& operation) {
   constexpr const char* verbs[] = {"embed", "angles", "take_rows", "rms_norm", "prepare", "linear", "rope", "store_kv", "attention", "gated", "add", "layer_norm",
-                                   "activate", "whole_attention", "route", "experts"};
+                                   "activate", "whole_attention", "route", "experts", "gated_linear"};
   static_assert(std::size(verbs) == std::variant_size_v<Operation>);
   return verbs[operation.index()];
+}
+
+// Of a product: the weight whose panels are cut into pieces. Null for other operations.
+const PackedMatrix* weight_of(const Operation& operation) {
+  if (const auto* op = std::get_if<LinearOp>(&operation)) return op->weight.get();
+  if (const auto* op = std::get_if<GatedLinearOp>(&operation)) return op->gate.get();
+  return nullptr;
 }
 
 }  // namespace
@@ -164,6 +173,7 @@ Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor>
   }
   must(checker.is_written(output_) && tensors_[static_cast<size_t>(output_)].rows == RowSpace::Samples, "the output must be a tensor of samples");
 
+  operations_ = fuse_gated(std::move(operations_), output_, device_->kernels);
   regions_ = cut_regions(tensors_, operations_);
   stages_ = std::make_unique<Stages[]>(regions_.size());
   ArenaLayout layout = lay_out(tensors_, operations_, regions_, output_, max_tokens, max_samples);
@@ -286,11 +296,12 @@ std::vector<std::string> Program::region_names() const {
 std::string Program::name_of(const Region& region) const {
   std::string name;
   for (size_t i = region.begin; i < region.end; ++i) {
-    const Operation& operation = operations_[i];
-    const auto* linear = std::get_if<LinearOp>(&operation);
-    std::string part = linear == nullptr ? verb_of(operation)
-                                         : std::string(i == region.begin ? "linear " : "") + format_info(linear->weight->format).label + " " +
-                                               std::to_string(linear->weight->n) + "x" + std::to_string(linear->weight->k);
+    const PackedMatrix* weight = weight_of(operations_[i]);
+    std::string part = verb_of(operations_[i]);
+    if (weight != nullptr) {
+      const std::string shape = std::string(format_info(weight->format).label) + " " + std::to_string(weight->n) + "x" + std::to_string(weight->k);
+      part = i > region.begin ? shape : part + " " + shape;
+    }
     name += (name.empty() ? "" : " ") + part;
   }
   return name;
@@ -345,23 +356,31 @@ void Program::run_row_operation(const Step& step, const Operation& operation, in
 
 int64_t Program::panels_of(const Region& region) const {
   int64_t panels = 0;
-  for (size_t i = region.begin; i < region.end; ++i) panels += std::get<LinearOp>(operations_[i]).weight->panels();
+  for (size_t i = region.begin; i < region.end; ++i) panels += weight_of(operations_[i])->panels();
   return panels;
 }
 
 void Program::run_products(const Step& step, const Region& region, int64_t begin, int64_t end) const {
   int64_t base = 0;  // first panel of an operation, among the panels of all
   for (size_t i = region.begin; i < region.end; ++i) {
-    const auto& op = std::get<LinearOp>(operations_[i]);
-    const int64_t from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, op.weight->panels());
-    const int64_t rows = step.count(region.rows), panels = op.weight->panels() / op.heads;
-    for (int64_t p = from, last; p < to; p = last) {  // head by head
-      last = std::min(to, (p / panels + 1) * panels);
-      const uint8_t* act = at(op.act, 0) + p / panels * rows * static_cast<int64_t>(act_row_bytes(op.weight->act, op.weight->k));
-      device_->kernels.linear(*op.weight, act, rows, op.bias == nullptr ? nullptr : op.bias->data(),
-                              op.residual == kNone ? nullptr : floats(op.residual), floats(op.out), width(op.out), p, last);
-    }
-    base += op.weight->panels();
+    const int64_t panels = weight_of(operations_[i])->panels(), from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, panels);
+    if (from < to) run_product(operations_[i], step.count(region.rows), from, to);
+    base += panels;
+  }
+}
+
+void Program::run_product(const Operation& operation, int64_t rows, int64_t begin, int64_t end) const {
+  const KernelTable& kernels = device_->kernels;
+  if (const auto* op = std::get_if<GatedLinearOp>(&operation)) {
+    return kernels.gated_linear(*op->gate, *op->up, op->activation, at(op->act, 0), rows, at(op->out, 0), begin, end);
+  }
+  const auto& op = std::get<LinearOp>(operation);
+  const int64_t panels = op.weight->panels() / op.heads;
+  for (int64_t p = begin, last; p < end; p = last) {  // head by head
+    last = std::min(end, (p / panels + 1) * panels);
+    const uint8_t* act = at(op.act, 0) + p / panels * rows * static_cast<int64_t>(act_row_bytes(op.weight->act, op.weight->k));
+    kernels.linear(*op.weight, act, rows, op.bias == nullptr ? nullptr : op.bias->data(), op.residual == kNone ? nullptr : floats(op.residual),
+                   floats(op.out), width(op.out), p, last);
   }
 }
 

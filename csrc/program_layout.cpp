@@ -57,6 +57,7 @@ std::vector<TensorId> inputs_of(const Operation& operation) {
                           [](const RmsNormOp& op) { return std::vector{op.x}; },                        //
                           [](const PrepareOp& op) { return std::vector{op.x}; },                        //
                           [](const LinearOp& op) { return op.residual == kNone ? std::vector{op.act} : std::vector{op.act, op.residual}; },
+                          [](const GatedLinearOp& op) { return std::vector{op.act}; },                  //
                           [](const RopeOp& op) { return std::vector{op.x, op.angles}; },                //
                           [](const StoreKvOp& op) { return std::vector{op.k, op.v}; },                  //
                           [](const AttentionOp& op) { return op.q_rotary == kNone ? std::vector{op.q} : std::vector{op.q, op.q_rotary}; },
@@ -82,6 +83,7 @@ std::vector<Region> cut_regions(const std::vector<Tensor>& tensors, const std::v
     const TensorId out = output_of(operation);
     const RowSpace rows = out == kNone ? RowSpace::Tokens : tensors[static_cast<size_t>(out)].rows;
     const auto kind = std::holds_alternative<LinearOp>(operation)           ? Region::Kind::Products
+                      : std::holds_alternative<GatedLinearOp>(operation)    ? Region::Kind::Products
                       : std::holds_alternative<AttentionOp>(operation)      ? Region::Kind::Attention
                       : std::holds_alternative<WholeAttentionOp>(operation) ? Region::Kind::Whole
                       : std::holds_alternative<ExpertsOp>(operation)        ? Region::Kind::Experts

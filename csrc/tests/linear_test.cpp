@@ -1,5 +1,6 @@
 // pack_matrix, prepare_act, linear and embed: every format on every ISA of this machine, odd shapes, against products in
 // double precision.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -254,6 +255,37 @@ void check_prepare(const KernelTable& kernels) {
   CHECK(read[0] == 1.0f && read[1] == 1.0f + 4 * 0x1p-8f && read[2] == -1.0f, "%s: %g %g %g", kernels.isa, read[0], read[1], read[2]);
 }
 
+// Gated products in one have the bits of the two products, gated and prepare one after another; an infinity of the row is NaN in both.
+void check_gated(const KernelTable& kernels, Format format, ThreadPool& pool) {
+  if (kernels.gated_linear == nullptr || act_kind(format, kernels.quantised_act) != ActKind::BF16) return;
+  const Case c{kernels, format, 80, 512};
+  std::mt19937 random(9);
+  const auto matrix = [&] {
+    const std::vector<uint8_t> bytes = random_blocks(format, c.n * c.k, random);
+    return pack_matrix(format, c.n, c.k, bytes.data(), bytes.size(), kernels.quantised_act, pool);
+  };
+  const PackedMatrix gate = matrix(), up = matrix();
+  std::normal_distribution<float> normal;
+  for (int64_t rows : {1, 7, 16, 17, 32, 33, 70, 300}) {
+    std::vector<float> x(static_cast<size_t>(rows * c.k));
+    for (float& value : x) value = normal(random);
+    x[static_cast<size_t>(c.k * (rows / 2))] = std::numeric_limits<float>::infinity();
+    const std::vector<uint8_t> act = prepare(c, gate.act, x, rows);
+    const std::vector<float> a = multiply(c, gate, act.data(), rows), b = multiply(c, up, act.data(), rows);
+    for (Activation activation : {Activation::Silu, Activation::GeluTanh}) {
+      std::vector<float> product(a.size());
+      kernels.gated(activation, a.data(), c.n, b.data(), c.n, rows, c.n, product.data(), c.n);
+      const auto stride = static_cast<int64_t>(act_row_bytes(ActKind::BF16, c.n));
+      std::vector<uint8_t> expected(static_cast<size_t>(rows * stride)), fused(expected.size());
+      kernels.prepare_act(ActKind::BF16, product.data(), c.n, rows, c.n, expected.data());
+      for (int64_t panel = 0; panel < gate.panels(); panel += 2) {
+        kernels.gated_linear(gate, up, activation, act.data(), rows, fused.data(), panel, std::min(panel + 2, gate.panels()));
+      }
+      CHECK(fused == expected, "%s: gated products of %ld rows differ", c.name().c_str(), rows);
+    }
+  }
+}
+
 void check_refusals(ThreadPool& pool) {
   const std::vector<uint8_t> bytes(1 << 12);
   const auto refuses = [&](Format format, int64_t n, int64_t k, size_t size) {
@@ -288,6 +320,7 @@ int main() {
         for (int64_t k : {block, 3 * block}) check_case({kernels, format, n, k}, pool);
       }
       check_case({kernels, format, 31, 1536}, pool);
+      check_gated(kernels, format, pool);
       check_case({kernels, format, 576, block == 256 ? 512 : 576}, pool);
       if (is_quantised(format)) {
         check_extremes(kernels, format, pool);

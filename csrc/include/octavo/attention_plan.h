@@ -27,7 +27,7 @@ class AttentionPlan {
   };
 
   // Does one of the pieces. scratch: kAttentionScratchBytes of this thread; states: kSplitBytes, shared.
-  int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()) * head_groups_; }
+  int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()) * (head_groups_ / heads_of_piece_); }
   void work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, float* states) const;
 
   // Once all pieces are done: puts one of the contexts that were split together.
@@ -49,11 +49,15 @@ class AttentionPlan {
   };
   static constexpr int64_t kWhole = -1;
 
+  static constexpr int64_t kPiecesPerThread = 8;
+
+  void work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, const Piece& part, int64_t head_group, uint8_t* scratch, float* states) const;
   AttentionRows rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t head_group) const;
   int64_t states_offset(const KvCache& kv, const Group& group, const AttentionRows& rows) const;
 
   int64_t group_size_;   // query heads that are taken together, of one KV head
   int64_t head_groups_;  // of all KV heads
+  int64_t heads_of_piece_;  // of these, that one piece takes: all or one
   int64_t window_, chunk_;
   std::vector<Group> groups_;
   std::vector<Piece> pieces_;

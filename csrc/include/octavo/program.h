@@ -117,12 +117,22 @@ struct ExpertsOp {
   std::shared_ptr<const Experts> experts;
 };
 
+// activation(gate) * up as operand of the next product; made of a program's own operations (fuse_gated).
+struct GatedLinearOp {
+  TensorId out, act;
+  std::shared_ptr<const PackedMatrix> gate, up;
+  Activation activation;
+};
+
 using Operation = std::variant<EmbedOp, AnglesOp, TakeRowsOp, RmsNormOp, PrepareOp, LinearOp, RopeOp, StoreKvOp, AttentionOp, GatedOp, AddOp, LayerNormOp,
-                               ActivateOp, WholeAttentionOp, RouteOp, ExpertsOp>;
+                               ActivateOp, WholeAttentionOp, RouteOp, ExpertsOp, GatedLinearOp>;
 
 // Tensors that an operation reads, and the one that it writes (kNone: none).
 std::vector<TensorId> inputs_of(const Operation& operation);
 TensorId output_of(const Operation& operation);
+
+// Two products, gated and prepare, of whose results only the last is read, as one operation where the ISA has it: no bit changes.
+std::vector<Operation> fuse_gated(std::vector<Operation> operations, TensorId output, const KernelTable& kernels);
 
 struct Region {
   enum class Kind : uint8_t { Rows, Products, Attention, Whole, Experts } kind;
@@ -185,6 +195,7 @@ class Program {
   void run_rows(const Step& step, const Region& region, int64_t begin, int64_t end) const;
   void run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const;
   void run_products(const Step& step, const Region& region, int64_t begin, int64_t end) const;
+  void run_product(const Operation& operation, int64_t rows, int64_t begin, int64_t end) const;
   int64_t panels_of(const Region& region) const;
   const AttentionPlan& plan_of(const Step& step, const Region& region) const;
   void run_attention(const Step& step, const Region& region, Stages& stages, int thread) const;

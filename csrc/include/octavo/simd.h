@@ -538,8 +538,8 @@ OCTAVO_INLINE float exp2_of_negative(float x) {
 OCTAVO_INLINE uint16_t bf16_bits(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, 4);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<uint16_t>(is_nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 // The bits of x rounded to fp8 with 4 bits of exponent and 3 of mantissa (OCP E4M3), to nearest, ties to even; 448 from there on,
