@@ -9,6 +9,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <string>
 #include <thread>
 
 #include "gguf_blocks.h"
@@ -25,10 +26,18 @@ constexpr int64_t kRows = std::size(kPrompts);
 
 int failures = 0;
 
-// One program with its KV memory. Copies of the same model on any device are equal.
+// One program with its KV memory. Copies of the same model on any device are equal. Where gate and up share their operand, they and what
+// follows may become one operation; else each step stands for itself.
 class Engine {
  public:
-  explicit Engine(std::shared_ptr<Device> device) : device_(std::move(device)), kv_(shape()), program_(make()), sampler_(device_) {}
+  explicit Engine(std::shared_ptr<Device> device, bool shares_operand = false)
+      : device_(std::move(device)), shares_operand_(shares_operand), kv_(shape()), program_(make()), sampler_(device_) {}
+
+  // Whether the program has one operation for gate, up and their product.
+  bool is_gated_in_one() const {
+    const std::vector<std::string> names = program_.region_names();
+    return std::any_of(names.begin(), names.end(), [](const std::string& name) { return name.find("gated_linear") == 0; });
+  }
 
   struct Row {
     int64_t row, start, count;  // tokens start .. start + count - 1 of the row
@@ -112,13 +121,22 @@ class Engine {
 
   TensorId floats(int64_t width, RowSpace rows = RowSpace::Tokens) { return tensor(width * 4, rows); }
 
-  // Returns x times each matrix; `residual` is added to the first.
-  TensorId linear(TensorId x, std::shared_ptr<const PackedMatrix> weight, TensorId residual = kNone) {
-    const RowSpace rows = tensors_[static_cast<size_t>(x)].rows;
-    const TensorId operand = tensor(static_cast<int64_t>(act_row_bytes(weight->act, weight->k)), rows), out = floats(weight->n, rows);
-    operations_.push_back(PrepareOp{operand, x, weight->act, 1});
+  TensorId prepare(TensorId x, const PackedMatrix& weight) {
+    const TensorId operand = tensor(static_cast<int64_t>(act_row_bytes(weight.act, weight.k)), tensors_[static_cast<size_t>(x)].rows);
+    operations_.push_back(PrepareOp{operand, x, weight.act, 1});
+    return operand;
+  }
+
+  TensorId multiply(TensorId operand, std::shared_ptr<const PackedMatrix> weight, TensorId residual = kNone) {
+    const TensorId out = floats(weight->n, tensors_[static_cast<size_t>(operand)].rows);
     operations_.push_back(LinearOp{out, operand, std::move(weight), nullptr, residual, 1});
     return out;
+  }
+
+  // Returns x times the matrix, plus `residual`.
+  TensorId linear(TensorId x, std::shared_ptr<const PackedMatrix> weight, TensorId residual = kNone) {
+    const TensorId operand = prepare(x, *weight);
+    return multiply(operand, std::move(weight), residual);
   }
 
   TensorId norm(TensorId x) {
@@ -139,9 +157,11 @@ class Engine {
   }
 
   TensorId mlp(TensorId x) {
-    const TensorId n = norm(x), gate = linear(n, matrix(Format::Q4_1, kInner, kHidden)), up = linear(n, matrix(Format::Q4_1, kInner, kHidden));
-    const TensorId out = floats(kInner);
-    operations_.push_back(GatedOp{out, gate, up, Activation::Silu});
+    const TensorId n = norm(x);
+    const auto gate = matrix(Format::Q4_1, kInner, kHidden), up = matrix(Format::Q4_1, kInner, kHidden);
+    const TensorId operand = prepare(n, *gate), gate_sums = multiply(operand, gate);
+    const TensorId up_sums = multiply(shares_operand_ ? operand : prepare(n, *up), up), out = floats(kInner);
+    operations_.push_back(GatedOp{out, gate_sums, up_sums, Activation::Silu});
     return linear(out, matrix(Format::Q8_0, kHidden, kInner), x);
   }
 
@@ -169,6 +189,7 @@ class Engine {
   }
 
   std::shared_ptr<Device> device_;
+  bool shares_operand_;
   KvMemory kv_;
   std::mt19937 random_{1};
   std::vector<Tensor> tensors_;
@@ -251,6 +272,13 @@ int main() {
       engine.set_tracing(true);
       check(answer_together(engine), alone, isa, "traced", threads);
       engine.set_tracing(false);
+      Engine shared(device, true);
+      check(answer_together(shared), alone, isa, "with gate and up in one", threads);
+      const bool takes_bf16 = kernel_table(isa).gated_linear != nullptr;
+      if (shared.is_gated_in_one() != takes_bf16 || engine.is_gated_in_one()) {
+        std::printf("%s: gate and up are %sone operation\n", kernel_table(isa).isa, takes_bf16 ? "not " : "");
+        ++failures;
+      }
       // Two programs that share the threads, each called by a thread of its own.
       Engine other(device);
       std::vector<Answer> first, second;
