@@ -22,7 +22,7 @@ def plan_parser() -> FlagParser:
     place = parser.add_argument_group("Where and how")
     place.add_argument("--device", metavar="NAME", help="a device of --list, or this: measure this machine [this; --fit: all]")
     place.add_argument("--weights", metavar="FORMAT", help="format of the weights [that of the files]")
-    place.add_argument("--kv-cache-dtype", default="auto", metavar="FORMAT", help="format of the KV memory [bf16; on a CPU f16, of the same size]")
+    place.add_argument("--kv-cache-dtype", default="auto", metavar="FORMAT", help="format of the KV memory [bf16; CPU: f16, as large]")
     place.add_argument("--tensor-parallel-size", "-tp", type=whole, default=1, metavar="N", help="ranks that share each layer [1]")
     place.add_argument("--pipeline-parallel-size", "-pp", type=whole, default=1, metavar="N", help="stages of layers [1]")
     place.add_argument("--data-parallel-size", "-dp", type=whole, default=1, metavar="N", help="whole copies [1]")
