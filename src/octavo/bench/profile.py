@@ -49,8 +49,9 @@ def profile_step(config: EngineConfig, shape: StepShape, repeats: int) -> list[P
     blocks = cdiv(shape.context + shape.query, kv_spec.block_size)
     num_groups = len(kv_spec.spans)
     kv = loaded.backend.make_kv_cache(kv_spec, 1 + shape.rows * num_groups * blocks)
+    zeros = bytes(kv_spec.bytes_per_block)
     for block in range(1, kv.num_blocks):
-        kv.write_block(block, bytes(kv_spec.bytes_per_block))  # what was never written is one page of zeros, always in the cache
+        kv.write_block(block, zeros)  # what was never written is one page of zeros, always in the cache
     forward: Any = loaded.backend.compile(loaded.model, kv, shape.rows * shape.query, shape.rows)
     if not hasattr(forward, "take_trace"):
         raise ConfigError(f"backend {loaded.backend.name} has no compiled program to profile; use native")
