@@ -241,7 +241,7 @@ const float* Program::run(const Batch& batch) {
       }
     } else {
       const int64_t rows = step.count(region.rows);
-      stages.cut = region.kind == Region::Kind::Rows ? Cut::of(rows, most, 1, kRowsAtOnce) : Cut::of(rows > 0 ? panels_of(region) : 0, most);
+      stages.cut = region.kind == Region::Kind::Rows ? Cut::of(rows, most, 1, kRowsAtOnce) : Cut::of(rows > 0 ? (panels_of(region) + 1) / 2 : 0, most);
       stages.work.reset(stages.cut.pieces);
     }
   }
@@ -255,7 +255,9 @@ const float* Program::run(const Batch& batch) {
       const Cut& cut = stages.cut;
       switch (region.kind) {
         case Region::Kind::Rows: stages.work.work([&](int64_t piece) { run_rows(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
-        case Region::Kind::Products: stages.work.work([&](int64_t piece) { run_products(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
+        case Region::Kind::Products:  // whole pairs of panels, which kernels take together
+          stages.work.work([&](int64_t piece) { run_products(step, region, 2 * cut.begin(piece), 2 * cut.begin(piece + 1)); });
+          break;
         case Region::Kind::Attention: run_attention(step, region, stages, thread); break;
         case Region::Kind::Experts: run_experts(step, region, stages); break;
         case Region::Kind::Whole: stages.work.work([&](int64_t piece) { run_whole_attention(step, region, piece, thread); }); break;

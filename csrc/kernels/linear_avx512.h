@@ -80,6 +80,13 @@ inline Floats dot_bf16(Floats acc, const uint8_t* line, const uint8_t* x) {
   return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(load_line(line)), reinterpret_cast<__m512bh>(broadcast_word(x)));
 }
 
+// A line of a BF16 operand: 16 values rounded to nearest even; an infinity becomes NaN, as 0 times it is.
+inline void round_to_bf16(const float* x, uint8_t* to) {
+  const __m512 values = _mm512_loadu_ps(x);
+  const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_fmadd_ps(values, _mm512_setzero_ps(), values));
+  std::memcpy(to, &rounded, sizeof rounded);
+}
+
 // The largest magnitude of 32 values as bits of a float: infinity or more when one of them is not finite.
 inline uint32_t largest_magnitude(const float* x) {
   const __m512i mask = _mm512_set1_epi32(0x7fffffff);
