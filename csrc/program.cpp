@@ -15,6 +15,15 @@ constexpr int64_t kRowsAtOnce = 16;  // the most rows of a piece
 constexpr int64_t kPiecesPerThread = 8;
 constexpr int64_t kMaxGroups = 256;
 
+// The rows of many tokens are parted into bands, of at least so many rows: a thread stays with a band from stage to stage and finds its values
+// in its own caches. Every band unpacks all weights, which fewer rows do not repay.
+constexpr int64_t kBandRows = 64, kBandUnit = 32;
+
+int64_t bands_of(int64_t tokens, int threads) { return std::clamp<int64_t>(tokens / kBandRows, 1, std::min<int64_t>(threads, Stage::kMaxHomes)); }
+
+// The first row of a band.
+int64_t band_begin(int64_t rows, int64_t bands, int64_t band) { return std::min(rows, (rows + kBandUnit - 1) / kBandUnit * band / bands * kBandUnit); }
+
 void must(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(std::string("program: ") + message);
 }
@@ -241,8 +250,14 @@ const float* Program::run(const Batch& batch) {
       }
     } else {
       const int64_t rows = step.count(region.rows);
-      stages.cut = region.kind == Region::Kind::Rows ? Cut::of(rows, most, 1, kRowsAtOnce) : Cut::of(rows > 0 ? (panels_of(region) + 1) / 2 : 0, most);
-      stages.work.reset(stages.cut.pieces);
+      stages.bands = region.rows == RowSpace::Tokens ? bands_of(rows, device_->pool.size()) : 1;
+      if (region.kind == Region::Kind::Rows) {
+        stages.cut = Cut::of(rows, most, 1, kRowsAtOnce);
+        stages.work.reset(stages.cut.pieces, stages.bands);
+      } else {
+        stages.cut = Cut::of(rows > 0 ? (panels_of(region) + 1) / 2 : 0, most / stages.bands);
+        stages.work.reset(stages.bands * stages.cut.pieces, stages.bands);
+      }
     }
   }
   device_->pool.run([&](int thread) {
@@ -253,11 +268,10 @@ const float* Program::run(const Batch& batch) {
       const Region& region = regions_[i];
       Stages& stages = stages_[i];
       const Cut& cut = stages.cut;
+      const int64_t home = thread * stages.bands / device_->pool.size();
       switch (region.kind) {
-        case Region::Kind::Rows: stages.work.work([&](int64_t piece) { run_rows(step, region, cut.begin(piece), cut.begin(piece + 1)); }); break;
-        case Region::Kind::Products:  // whole pairs of panels, which kernels take together
-          stages.work.work([&](int64_t piece) { run_products(step, region, 2 * cut.begin(piece), 2 * cut.begin(piece + 1)); });
-          break;
+        case Region::Kind::Rows: stages.work.work([&](int64_t piece) { run_rows(step, region, cut.begin(piece), cut.begin(piece + 1)); }, home); break;
+        case Region::Kind::Products: stages.work.work([&](int64_t piece) { run_products(step, region, stages, piece); }, home); break;
         case Region::Kind::Attention: run_attention(step, region, stages, thread); break;
         case Region::Kind::Experts: run_experts(step, region, stages); break;
         case Region::Kind::Whole: stages.work.work([&](int64_t piece) { run_whole_attention(step, region, piece, thread); }); break;
@@ -362,27 +376,31 @@ int64_t Program::panels_of(const Region& region) const {
   return panels;
 }
 
-void Program::run_products(const Step& step, const Region& region, int64_t begin, int64_t end) const {
+void Program::run_products(const Step& step, const Region& region, const Stages& stages, int64_t piece) const {
+  const int64_t num_rows = step.count(region.rows), band = piece / stages.cut.pieces, part = piece % stages.cut.pieces;
+  const int64_t row = band_begin(num_rows, stages.bands, band), count = band_begin(num_rows, stages.bands, band + 1) - row;
+  const int64_t begin = 2 * stages.cut.begin(part), end = 2 * stages.cut.begin(part + 1);  // whole pairs of panels, which kernels take together
   int64_t base = 0;  // first panel of an operation, among the panels of all
   for (size_t i = region.begin; i < region.end; ++i) {
     const int64_t panels = weight_of(operations_[i])->panels(), from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, panels);
-    if (from < to) run_product(operations_[i], step.count(region.rows), from, to);
+    if (from < to) run_product(operations_[i], num_rows, row, count, from, to);
     base += panels;
   }
 }
 
-void Program::run_product(const Operation& operation, int64_t rows, int64_t begin, int64_t end) const {
+// Panels [begin, end) and rows [row, row + count) of num_rows.
+void Program::run_product(const Operation& operation, int64_t num_rows, int64_t row, int64_t count, int64_t begin, int64_t end) const {
   const KernelTable& kernels = device_->kernels;
   if (const auto* op = std::get_if<GatedLinearOp>(&operation)) {
-    return kernels.gated_linear(*op->gate, *op->up, op->activation, at(op->act, 0), rows, at(op->out, 0), begin, end);
+    return kernels.gated_linear(*op->gate, *op->up, op->activation, at(op->act, row), count, at(op->out, row), begin, end);
   }
   const auto& op = std::get<LinearOp>(operation);
   const int64_t panels = op.weight->panels() / op.heads;
   for (int64_t p = begin, last; p < end; p = last) {  // head by head
     last = std::min(end, (p / panels + 1) * panels);
-    const uint8_t* act = at(op.act, 0) + p / panels * rows * static_cast<int64_t>(act_row_bytes(op.weight->act, op.weight->k));
-    kernels.linear(*op.weight, act, rows, op.bias == nullptr ? nullptr : op.bias->data(), op.residual == kNone ? nullptr : floats(op.residual),
-                   floats(op.out), width(op.out), p, last);
+    const uint8_t* act = at(op.act, 0) + (p / panels * num_rows + row) * static_cast<int64_t>(act_row_bytes(op.weight->act, op.weight->k));
+    kernels.linear(*op.weight, act, count, op.bias == nullptr ? nullptr : op.bias->data(), op.residual == kNone ? nullptr : floats(op.residual, row),
+                   floats(op.out, row), width(op.out), p, last);
   }
 }
 

@@ -139,6 +139,15 @@ class Engine {
     return multiply(operand, std::move(weight), residual);
   }
 
+  // Each half of x times its own half of the matrix.
+  TensorId linear_by_heads(TensorId x) {
+    const auto weight = matrix(Format::BF16, kHidden, kHidden / 2);
+    const TensorId operand = tensor(2 * static_cast<int64_t>(act_row_bytes(weight->act, weight->k))), out = floats(kHidden);
+    operations_.push_back(PrepareOp{operand, x, weight->act, 2});
+    operations_.push_back(LinearOp{out, operand, weight, nullptr, kNone, 2});
+    return out;
+  }
+
   TensorId norm(TensorId x) {
     const TensorId out = tensor(tensors_[static_cast<size_t>(x)].row_bytes, tensors_[static_cast<size_t>(x)].rows);
     operations_.push_back(RmsNormOp{out, x, std::make_shared<std::vector<float>>(kHidden, 1.0f), 1e-5f});
@@ -166,7 +175,7 @@ class Engine {
   }
 
   TensorId mixture(TensorId x) {
-    const TensorId n = norm(x), logits = linear(n, matrix(Format::F32, kExperts, kHidden)), weights = floats(kExperts), out = floats(kHidden), sum = floats(kHidden);
+    const TensorId n = linear_by_heads(norm(x)), logits = linear(n, matrix(Format::F32, kExperts, kHidden)), weights = floats(kExperts), out = floats(kHidden), sum = floats(kHidden);
     const auto gate = matrix(Format::Q4_0, kExperts * kInner, kHidden), up = matrix(Format::Q4_0, kExperts * kInner, kHidden);
     const auto down = matrix(Format::Q4_0, kExperts * kHidden, kInner);
     operations_.push_back(RouteOp{weights, logits, nullptr, Routing{kExperts, kPicks, false, 1, 1, false, true, 1.0f}});

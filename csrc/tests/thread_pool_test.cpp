@@ -51,6 +51,25 @@ void check_stages_follow_each_other(int threads) {
   check(std::accumulate(wrong.begin(), wrong.end(), 0) == 0, "stages", threads);
 }
 
+// Pieces dealt to homes: each is done once, whoever comes, and a thread that is alone in its home takes those of it first.
+void check_homes(int threads) {
+  ThreadPool pool(threads);
+  for (const int64_t homes : {1, 2, 5, 16}) {
+    for (const int64_t count : {0, 1, 3, 64}) {
+      std::vector<int> done(static_cast<size_t>(count), 0);
+      Stage stage;
+      stage.reset(count, homes);
+      pool.run([&](int thread) { stage.work([&](int64_t piece) { ++done[static_cast<size_t>(piece)]; }, thread * homes / threads); });
+      for (const int n : done) check(n == 1, "each piece of a home once", threads);
+    }
+  }
+  std::vector<int64_t> order;
+  Stage stage;
+  stage.reset(6, 3);
+  stage.work([&](int64_t piece) { order.push_back(piece); }, 1);
+  check(order == std::vector<int64_t>{2, 3, 4, 5, 0, 1}, "own home first", threads);
+}
+
 // A worker stuck between two stages: the others go on, and the run ends once it has left.
 void check_late_workers_hold_nobody_up(int threads) {
   ThreadPool pool(threads);
@@ -107,6 +126,7 @@ int main() {
   for (int threads : {1, 2, 3, 8}) {
     check_every_piece_is_done_once(threads);
     check_stages_follow_each_other(threads);
+    check_homes(threads);
     check_late_workers_hold_nobody_up(threads);
     check_callers_queue(threads);
   }

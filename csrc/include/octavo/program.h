@@ -181,7 +181,8 @@ class Program {
  private:
   struct Step;
   struct Stages {
-    Cut cut{};         // rows or panels; unused by attention
+    Cut cut{};          // rows, or pairs of panels for each band; unused by attention
+    int64_t bands = 1;  // of rows
     Stage work, fold;  // fold: of split contexts
     Stage experts[ExpertsWork::kStages];
   };
@@ -194,8 +195,8 @@ class Program {
   std::string name_of(const Region& region) const;
   void run_rows(const Step& step, const Region& region, int64_t begin, int64_t end) const;
   void run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const;
-  void run_products(const Step& step, const Region& region, int64_t begin, int64_t end) const;
-  void run_product(const Operation& operation, int64_t rows, int64_t begin, int64_t end) const;
+  void run_products(const Step& step, const Region& region, const Stages& stages, int64_t piece) const;
+  void run_product(const Operation& operation, int64_t num_rows, int64_t row, int64_t count, int64_t begin, int64_t end) const;
   int64_t panels_of(const Region& region) const;
   const AttentionPlan& plan_of(const Step& step, const Region& region) const;
   void run_attention(const Step& step, const Region& region, Stages& stages, int thread) const;

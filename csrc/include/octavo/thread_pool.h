@@ -19,33 +19,47 @@ struct WaitTime {
 };
 extern thread_local WaitTime wait_time;
 
-// Pieces 0 .. count - 1, each taken once.
+// Pieces 0 .. count - 1, each taken once. They may be dealt to homes, about the same number of them in a row to each: a thread takes those of its
+// own home first, and so finds in its caches what it wrote in the stage before.
 class Stage {
  public:
+  static constexpr int64_t kMaxHomes = 16;
+
   explicit Stage(int64_t count = 0) { reset(count); }
 
   // Between runs only.
-  void reset(int64_t count) {
-    count_ = count;
-    next_.store(0, std::memory_order_relaxed);
+  void reset(int64_t count, int64_t homes = 1) {
+    num_homes_ = homes;
+    for (int64_t h = 0; h < homes; ++h) {
+      homes_[h].next.store(count * h / homes, std::memory_order_relaxed);
+      homes_[h].end = count * (h + 1) / homes;
+    }
     left_.store(static_cast<int32_t>(count), std::memory_order_relaxed);
   }
 
   // Takes pieces until none is left, then waits until all are done; what was written in them is then seen.
   template <class F>
-  void work(F&& f) {
-    for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) {
-      f(i);
-      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
+  void work(F&& f, int64_t home = 0) {
+    for (int64_t h = 0; h < num_homes_; ++h) {
+      Home& from = homes_[(home + h) % num_homes_];
+      for (int64_t i; (i = from.next.fetch_add(1, std::memory_order_relaxed)) < from.end;) {
+        f(i);
+        if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_all();
+      }
     }
     wait();
   }
 
  private:
+  struct alignas(64) Home {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
   void wait() const;
 
-  int64_t count_ = 0;
-  alignas(64) std::atomic<int64_t> next_{0};
+  int64_t num_homes_ = 1;
+  Home homes_[kMaxHomes];
   alignas(64) std::atomic<int32_t> left_{0};
 };
 
