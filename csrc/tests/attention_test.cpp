@@ -87,9 +87,30 @@ class AttentionCase {
       }
       if (std::memcmp(parts.data(), whole.data(), whole.size() * 4) != 0) fail("chunks differ", size);
     }
+    check_shared_prefixes(whole);
   }
 
  private:
+  // The same context in several rows of a step, at different lengths: segments that they have in common are taken for all of them.
+  void check_shared_prefixes(const std::vector<float>& whole) {
+    const int64_t width = c_.kv_heads * c_.group * c_.head_dim;
+    std::vector<int64_t> places;
+    for (int64_t i = 0; i < 9; ++i) places.push_back(c_.length - 1 - i * 11 % c_.length);
+    std::vector<float> q, q_rotary;
+    for (const int64_t p : places) {
+      q.insert(q.end(), q_.begin() + p * width, q_.begin() + (p + 1) * width);
+      const int64_t rotary = c_.group * c_.rotary_dim;
+      q_rotary.insert(q_rotary.end(), q_rotary_.begin() + p * rotary, q_rotary_.begin() + (p + 1) * rotary);
+    }
+    for (Device* device : {&alone_, &shared_}) {
+      const std::vector<float> out = run(*device, places, q, q_rotary);
+      for (size_t i = 0; i < places.size(); ++i) {
+        const auto values = static_cast<size_t>(width);
+        if (std::memcmp(out.data() + i * values, whole.data() + static_cast<size_t>(places[i]) * values, values * 4) != 0) fail("shared prefixes differ", places[i]);
+      }
+    }
+  }
+
   KvCache shape() const {
     KvCache kv;
     kv.type = c_.type;
@@ -102,26 +123,43 @@ class AttentionCase {
     return kv;
   }
 
+  // One row: positions start .. start + count - 1.
   std::vector<float> run(Device& device, int64_t start, int64_t count) {
-    const int64_t width = c_.kv_heads * c_.group * c_.head_dim;
-    std::vector<int32_t> ids(static_cast<size_t>(count)), positions(static_cast<size_t>(count));
+    const int64_t width = c_.kv_heads * c_.group * c_.head_dim, rotary = c_.group * c_.rotary_dim;
+    std::vector<int32_t> positions(static_cast<size_t>(count));
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(start));
-    const int32_t query_start[2] = {0, static_cast<int32_t>(count)}, context_len = static_cast<int32_t>(start + count);
-    const std::vector<int32_t> table(table_.begin(), table_.end());
+    return run(device, positions, {0, static_cast<int32_t>(count)}, q_.data() + start * width, q_rotary_.data() + start * rotary);
+  }
+
+  // A row of one token for each place.
+  std::vector<float> run(Device& device, const std::vector<int64_t>& places, const std::vector<float>& q, const std::vector<float>& q_rotary) {
+    std::vector<int32_t> query_start(places.size() + 1);
+    std::iota(query_start.begin(), query_start.end(), 0);
+    return run(device, {places.begin(), places.end()}, query_start, q.data(), q_rotary.data());
+  }
+
+  std::vector<float> run(Device& device, const std::vector<int32_t>& positions, const std::vector<int32_t>& query_start, const float* q, const float* q_rotary) {
+    const size_t count = positions.size(), rows = query_start.size() - 1;
+    std::vector<int32_t> ids(count), context_len, table;
+    std::vector<int64_t> slots;
+    for (const int32_t p : positions) slots.push_back(slots_[static_cast<size_t>(p)]);
+    for (size_t r = 0; r < rows; ++r) {
+      context_len.push_back(positions[static_cast<size_t>(query_start[r + 1]) - 1] + 1);
+      table.insert(table.end(), table_.begin(), table_.end());
+    }
     Batch batch;
-    batch.num_tokens = count;
-    batch.num_rows = 1;
-    batch.table_width = static_cast<int64_t>(table.size());
+    batch.num_tokens = static_cast<int64_t>(count);
+    batch.num_rows = static_cast<int64_t>(rows);
+    batch.table_width = static_cast<int64_t>(table_.size());
     batch.token_ids = ids.data();
     batch.positions = positions.data();
-    batch.query_start = query_start;
-    batch.context_len = &context_len;
+    batch.query_start = query_start.data();
+    batch.context_len = context_len.data();
     batch.block_table = table.data();
-    batch.slot_mapping = slots_.data() + start;
+    batch.slot_mapping = slots.data();
     check_batch(batch, memory_.cache());
-    std::vector<float> out(static_cast<size_t>(count * width), std::numeric_limits<float>::quiet_NaN());
-    eager::attention(device, memory_.cache(), 0, batch, c_.group, q_.data() + start * width,
-                     c_.rotary_dim > 0 ? q_rotary_.data() + start * c_.group * c_.rotary_dim : nullptr, 0.2f, c_.window, INT64_MAX, out.data());
+    std::vector<float> out(count * static_cast<size_t>(c_.kv_heads * c_.group * c_.head_dim), std::numeric_limits<float>::quiet_NaN());
+    eager::attention(device, memory_.cache(), 0, batch, c_.group, q, c_.rotary_dim > 0 ? q_rotary : nullptr, 0.2f, c_.window, INT64_MAX, out.data());
     return out;
   }
 
@@ -196,7 +234,7 @@ int main() {
   for (Isa isa : kIsas) {
     if (!isa_available(isa)) continue;
     for (KvType type : {KvType::F16, KvType::BF16, KvType::F32, KvType::Fp8E4M3, KvType::Int8}) {
-      for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32},
+      for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 3, 16, 560, all, 16}, Case{type, 1, 1, 16, 300, 290, 64}, Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32},
                             Case{type, 1, 32, 16, 40, all, 16}, Case{type, 1, 2, 512, 33, all, 16}, Case{type, 1, 2, 20, 300, 41, 16},
                             Case{type, 1, 1, 64, 40, 1, 64}}) {
         AttentionCase(c, isa).check();

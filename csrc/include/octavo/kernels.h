@@ -23,7 +23,8 @@ constexpr int64_t kMaxHeadDim = 512;
 constexpr int64_t kMaxRotaryDim = 128;  // of latent attention
 constexpr int64_t kMaxKeyDim = kMaxHeadDim + kMaxRotaryDim;
 
-// Consecutive query rows of one request and consecutive query heads that read one KV head.
+// Query rows and consecutive query heads that read one KV head: consecutive rows of one request, or rows of several requests that read the
+// same blocks.
 struct AttentionRows {
   int64_t layer, kv_head;
   const float* q;         // row 0 of [rows, heads * head_dim], ldq floats apart
@@ -34,20 +35,23 @@ struct AttentionRows {
   int64_t group;  // query heads; rows * group <= kMaxVectors
   int64_t rows;
   int64_t start;  // position of row 0
+  const int32_t* tokens;  // of several requests: where each row lies behind q; all then count as at position `start`. Null: one after another
   const int32_t* block_table;
   float scale;
   int64_t window;  // positions that a row sees, itself included; INT64_MAX: all
   int64_t chunk;   // a row sees no position before its own chunk of so many; INT64_MAX: there is one
 
+  [[gnu::always_inline]] int64_t token(int64_t row) const { return tokens == nullptr ? row : tokens[row]; }
+  [[gnu::always_inline]] int64_t position(int64_t row) const { return tokens == nullptr ? start + row : start; }
   // Does not fall from row to row.
   [[gnu::always_inline]] int64_t first_position(int64_t row) const {
-    const int64_t position = start + row;
+    const int64_t position = this->position(row);
     const int64_t in_window = position >= window ? position - window + 1 : 0;
     const int64_t in_chunk = position >= chunk ? position / chunk * chunk : 0;
     return in_window > in_chunk ? in_window : in_chunk;
   }
   [[gnu::always_inline]] int64_t first_segment() const { return first_position(0) / kSegment; }
-  [[gnu::always_inline]] int64_t last_segment() const { return (start + rows - 1) / kSegment; }
+  [[gnu::always_inline]] int64_t last_segment() const { return position(rows - 1) / kSegment; }
 };
 
 // A query vector's softmax over some of its positions, scores in units of ln 2: [0] the largest score, [1] the sum of
@@ -122,10 +126,11 @@ struct KernelTable {
                    const int64_t* slots);
   // out: row 0 of [rows, heads * head_dim].
   void (*attention)(const KvCache& kv, const AttentionRows& rows, float* out, int64_t ldo, uint8_t* scratch);
-  // The same in two steps, for long contexts: the states [rows * group] of one segment (those of rows that do not see the
-  // segment are left alone), then the fold of states [segment - first_segment][rows * group].
+  // The same in two steps, for long contexts and those that share segments: the states [rows * group] of one segment (those of rows that do not
+  // see the segment are left alone), then the fold of the states of all segments: those of first_segment + i begin at states + offsets[i].
   void (*attention_segment)(const KvCache& kv, const AttentionRows& rows, int64_t segment, float* states, uint8_t* scratch);
-  void (*attention_fold)(const KvCache& kv, const AttentionRows& rows, const float* states, float* out, int64_t ldo, uint8_t* scratch);
+  void (*attention_fold)(const KvCache& kv, const AttentionRows& rows, const float* states, const int64_t* offsets, float* out, int64_t ldo,
+                         uint8_t* scratch);
 
   // --- whole_attention.inc ------------------------------------------------------------------------------------------
   // out: the head's place in the row's first token, ldo floats between tokens.
