@@ -11,7 +11,6 @@
 namespace octavo {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 16;  // the most rows of a piece
 constexpr int64_t kPiecesPerThread = 8;
 constexpr int64_t kMaxGroups = 256;
 
@@ -185,14 +184,13 @@ Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor>
   operations_ = fuse_gated(std::move(operations_), output_, device_->kernels);
   regions_ = cut_regions(tensors_, operations_);
   stages_ = std::make_unique<Stages[]>(regions_.size());
-  ArenaLayout layout = lay_out(tensors_, operations_, regions_, output_, max_tokens, max_samples);
-  offset_ = std::move(layout.offset);
+  layout_ = lay_out(tensors_, operations_, regions_, output_, max_tokens, max_samples);
   for (const Operation& operation : operations_) {
     if (const auto* op = std::get_if<WholeAttentionOp>(&operation)) {
       scratch_bytes_ = std::max<int64_t>(scratch_bytes_, 4 * whole_attention_scratch(op->head_dim, max_tokens));
     }
   }
-  scratch_offset_ = layout.bytes + 64;  // kernels may read a line past a row's end
+  scratch_offset_ = layout_.bytes + 64;  // kernels may read a line past a row's end
   states_offset_ = scratch_offset_ + device_->pool.size() * scratch_bytes_;
   experts_offset_ = states_offset_ + kSplitBytes;
   int64_t experts_bytes = 0;
@@ -202,14 +200,15 @@ Program::Program(std::shared_ptr<Device> device, KvCache kv, std::vector<Tensor>
       experts_bytes = std::max(experts_bytes, ExpertsWork::bytes(*op->experts, rows));
     }
   }
-  arena_bytes_ = experts_offset_ + experts_bytes;
+  kept_offset_ = experts_offset_ + experts_bytes;
+  arena_bytes_ = kept_offset_ + device_->pool.size() * layout_.piece_bytes + 64;
   pages_ = std::make_unique<Pages>(static_cast<size_t>(arena_bytes_));
   arena_ = pages_->data();
 }
 
 uint8_t* Program::at(TensorId id, int64_t row) const {
   const auto i = static_cast<size_t>(id);
-  return arena_ + offset_[i] + row * tensors_[i].row_bytes;
+  return arena_ + layout_.offset[i] + row * tensors_[i].row_bytes;
 }
 
 const float* Program::run(const Batch& batch) {
@@ -270,7 +269,7 @@ const float* Program::run(const Batch& batch) {
       const Cut& cut = stages.cut;
       const int64_t home = thread * stages.bands / device_->pool.size();
       switch (region.kind) {
-        case Region::Kind::Rows: stages.work.work([&](int64_t piece) { run_rows(step, region, cut.begin(piece), cut.begin(piece + 1)); }, home); break;
+        case Region::Kind::Rows: stages.work.work([&](int64_t piece) { run_rows(step, region, cut.begin(piece), cut.begin(piece + 1), thread); }, home); break;
         case Region::Kind::Products: stages.work.work([&](int64_t piece) { run_products(step, region, stages, piece); }, home); break;
         case Region::Kind::Attention: run_attention(step, region, stages, thread); break;
         case Region::Kind::Experts: run_experts(step, region, stages); break;
@@ -323,11 +322,16 @@ std::string Program::name_of(const Region& region) const {
   return name;
 }
 
-void Program::run_rows(const Step& step, const Region& region, int64_t begin, int64_t end) const {
-  for (size_t i = region.begin; i < region.end; ++i) run_row_operation(step, operations_[i], begin, end);
+void Program::run_rows(const Step& step, const Region& region, int64_t begin, int64_t end, int thread) const {
+  for (size_t i = region.begin; i < region.end; ++i) run_row_operation(step, operations_[i], begin, end, thread);
 }
 
-void Program::run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const {
+void Program::run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end, int thread) const {
+  const auto floats = [&](TensorId id, int64_t row) {
+    const auto i = static_cast<size_t>(id);
+    if (!layout_.is_kept[i]) return this->floats(id, row);
+    return reinterpret_cast<float*>(arena_ + kept_offset_ + thread * layout_.piece_bytes + layout_.offset[i] + (row - begin) * tensors_[i].row_bytes);
+  };
   const KernelTable& kernels = device_->kernels;
   const Batch& batch = step.batch;
   const int64_t rows = end - begin;
@@ -337,7 +341,7 @@ void Program::run_row_operation(const Step& step, const Operation& operation, in
     op->rotary.fill(batch.positions + begin, rows, floats(op->out, begin));
   } else if (const auto* op = std::get_if<TakeRowsOp>(&operation)) {
     for (int64_t r = begin; r < end; ++r) {
-      std::memcpy(at(op->out, r), at(op->x, batch.sample_rows[r]), static_cast<size_t>(tensors_[static_cast<size_t>(op->x)].row_bytes));
+      std::memcpy(floats(op->out, r), at(op->x, batch.sample_rows[r]), static_cast<size_t>(tensors_[static_cast<size_t>(op->x)].row_bytes));
     }
   } else if (const auto* op = std::get_if<RmsNormOp>(&operation)) {
     const auto size = static_cast<int64_t>(op->weight->size());

@@ -104,6 +104,26 @@ std::vector<Region> cut_regions(const std::vector<Tensor>& tensors, const std::v
   return regions;
 }
 
+// Whether a tensor is written and read in one region of rows only.
+std::vector<bool> kept_in_a_piece(const std::vector<Tensor>& tensors, const std::vector<Operation>& operations, const std::vector<Region>& regions, TensorId output) {
+  constexpr size_t kNowhere = SIZE_MAX;
+  std::vector<size_t> home(tensors.size(), kNowhere);
+  std::vector<bool> kept(tensors.size(), true);
+  for (size_t r = 0; r < regions.size(); ++r) {
+    for (size_t i = regions[r].begin; i < regions[r].end; ++i) {
+      std::vector<TensorId> touched = inputs_of(operations[i]);
+      if (output_of(operations[i]) != kNone) touched.push_back(output_of(operations[i]));
+      for (const TensorId id : touched) {
+        const auto t = static_cast<size_t>(id);
+        if (home[t] == kNowhere) home[t] = r;
+        if (home[t] != r || regions[r].kind != Region::Kind::Rows) kept[t] = false;
+      }
+    }
+  }
+  kept[static_cast<size_t>(output)] = false;
+  return kept;
+}
+
 ArenaLayout lay_out(const std::vector<Tensor>& tensors, const std::vector<Operation>& operations, const std::vector<Region>& regions, TensorId output,
                     int64_t max_tokens, int64_t max_samples) {
   std::vector<size_t> last_use(tensors.size(), 0);
@@ -112,19 +132,26 @@ ArenaLayout lay_out(const std::vector<Tensor>& tensors, const std::vector<Operat
   }
   last_use[static_cast<size_t>(output)] = operations.size();
 
-  ArenaLayout layout{std::vector<int64_t>(tensors.size(), 0), 0};
+  ArenaLayout layout{std::vector<int64_t>(tensors.size(), 0), kept_in_a_piece(tensors, operations, regions, output), 0, 0};
   Places places;
   for (const Region& region : regions) {
+    int64_t piece_bytes = 0;
     std::vector<TensorId> dying;
     for (size_t i = region.begin; i < region.end; ++i) {
       for (const TensorId id : inputs_of(operations[i])) {
-        if (last_use[static_cast<size_t>(id)] == i && !contains(dying, id)) dying.push_back(id);
+        if (last_use[static_cast<size_t>(id)] == i && !contains(dying, id) && !layout.is_kept[static_cast<size_t>(id)]) dying.push_back(id);
       }
     }
     for (size_t i = region.begin; i < region.end; ++i) {
       const TensorId out = output_of(operations[i]);
       if (out == kNone) continue;
       const Tensor& tensor = tensors[static_cast<size_t>(out)];
+      if (layout.is_kept[static_cast<size_t>(out)]) {
+        layout.offset[static_cast<size_t>(out)] = piece_bytes;
+        piece_bytes += (kRowsAtOnce * tensor.row_bytes + 63) / 64 * 64;
+        layout.piece_bytes = std::max(layout.piece_bytes, piece_bytes);
+        continue;
+      }
       TensorId replaced = kNone;
       for (const TensorId id : replaceable(operations[i])) {
         if (id == kNone || replaced != kNone || !contains(dying, id) || last_use[static_cast<size_t>(id)] != i) continue;

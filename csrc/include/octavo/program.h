@@ -9,7 +9,8 @@
 //   experts    see experts.h.
 //
 // Tensors are numbered by the caller. A tensor lives in the arena from its writer to its last reader; a place is taken over
-// where an operation may work in place, else only in a later region.
+// where an operation may work in place, else only in a later region. One that does not leave its region of rows has no place in it: each thread
+// keeps its rows of the piece that it has in hand.
 #pragma once
 
 #include <cstdint>
@@ -142,9 +143,12 @@ struct Region {
 
 std::vector<Region> cut_regions(const std::vector<Tensor>& tensors, const std::vector<Operation>& operations);
 
+constexpr int64_t kRowsAtOnce = 16;  // the most rows of a piece
+
 struct ArenaLayout {
-  std::vector<int64_t> offset;  // of each tensor
-  int64_t bytes;
+  std::vector<int64_t> offset;  // of each tensor: in the arena, or of its rows of a piece among what a thread keeps
+  std::vector<bool> is_kept;    // by a thread: tensors that no region but one of rows touches have rows for the piece in hand only
+  int64_t bytes, piece_bytes;
 };
 
 ArenaLayout lay_out(const std::vector<Tensor>& tensors, const std::vector<Operation>& operations, const std::vector<Region>& regions, TensorId output,
@@ -193,8 +197,8 @@ class Program {
   int64_t heads_of(const AttentionOp& op) const { return width(op.q) / (kv_.num_kv_heads * kv_.head_dim); }  // a KV head
 
   std::string name_of(const Region& region) const;
-  void run_rows(const Step& step, const Region& region, int64_t begin, int64_t end) const;
-  void run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end) const;
+  void run_rows(const Step& step, const Region& region, int64_t begin, int64_t end, int thread) const;
+  void run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end, int thread) const;
   void run_products(const Step& step, const Region& region, const Stages& stages, int64_t piece) const;
   void run_product(const Operation& operation, int64_t num_rows, int64_t row, int64_t count, int64_t begin, int64_t end) const;
   int64_t panels_of(const Region& region) const;
@@ -212,12 +216,12 @@ class Program {
   TensorId output_;
   int64_t max_tokens_, max_samples_, num_groups_ = 1;
   std::vector<Region> regions_;
-  std::vector<int64_t> offset_;
+  ArenaLayout layout_;
   bool tracing_ = false;
   std::vector<std::vector<Span>> traces_;  // of each thread
   std::unique_ptr<Stages[]> stages_;  // of each region
   int64_t scratch_bytes_ = kAttentionScratchBytes;  // of a thread
-  int64_t scratch_offset_ = 0, states_offset_ = 0, experts_offset_ = 0, arena_bytes_ = 0;
+  int64_t scratch_offset_ = 0, states_offset_ = 0, experts_offset_ = 0, kept_offset_ = 0, arena_bytes_ = 0;
   std::unique_ptr<Pages> pages_;
   uint8_t* arena_ = nullptr;
 };
