@@ -41,6 +41,11 @@ template <int Tile>
 [[gnu::always_inline]] inline void load_tile(const void* p, int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(Tile) : "memory");
 }
+// Past the first-level cache, which keeps what it holds.
+template <int Tile>
+[[gnu::always_inline]] inline void pass_tile(const void* p, int64_t stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(Tile) : "memory");
+}
 template <int Tile>
 [[gnu::always_inline]] inline void store_tile(void* p, int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(stride), "i"(Tile) : "memory");
