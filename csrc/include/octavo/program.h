@@ -143,7 +143,7 @@ struct Region {
 
 std::vector<Region> cut_regions(const std::vector<Tensor>& tensors, const std::vector<Operation>& operations);
 
-constexpr int64_t kRowsAtOnce = 16;  // the most rows of a piece
+constexpr int64_t kRowsAtOnce = 32;  // the most rows of a piece: of a prompt they hold a whole tile of KV memory, wherever it begins
 
 struct ArenaLayout {
   std::vector<int64_t> offset;  // of each tensor: in the arena, or of its rows of a piece among what a thread keeps
