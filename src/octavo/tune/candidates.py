@@ -46,7 +46,7 @@ def knobs_for(num_cpus: int, known_flags: Iterable[str], kept: Iterable[str]) ->
     all_knobs = (
         Knob("max-num-seqs", ("4", "8", "16", "32", "64", "128")),
         Knob("max-num-batched-tokens", ("128", "256", "512", "1024", "2048")),
-        Knob("long-prefill-token-threshold", ("0", "64", "128", "256")),
+        Knob("mixed-step-ms", ("0", "50", "100", "200", "400")),
         Knob("kv-cache-dtype", ("f16", "bf16", "f32")),
         Knob("block-size", ("16", "32", "64")),
         Knob("threads", threads),
