@@ -232,33 +232,7 @@ const float* Program::run(const Batch& batch) {
       }
     }
   }
-  const int64_t most = kPiecesPerThread * device_->pool.size();
-  for (size_t i = 0; i < regions_.size(); ++i) {
-    const Region& region = regions_[i];
-    Stages& stages = stages_[i];
-    if (region.kind == Region::Kind::Attention) {
-      const AttentionPlan& plan = plan_of(step, region);
-      stages.work.reset(plan.num_pieces());
-      stages.fold.reset(plan.num_folds());
-    } else if (region.kind == Region::Kind::Whole) {
-      stages.work.reset(batch.num_rows * whole_heads(region));
-    } else if (region.kind == Region::Kind::Experts) {
-      const Experts& experts = *std::get<ExpertsOp>(operations_[region.begin]).experts;
-      for (int s = 0; s < ExpertsWork::kStages; ++s) {
-        stages.experts[s].reset(ExpertsWork::pieces(experts, s, step.count(region.rows), device_->pool.size()));
-      }
-    } else {
-      const int64_t rows = step.count(region.rows);
-      stages.bands = region.rows == RowSpace::Tokens ? bands_of(rows, device_->pool.size()) : 1;
-      if (region.kind == Region::Kind::Rows) {
-        stages.cut = Cut::of(rows, most, 1, kRowsAtOnce);
-        stages.work.reset(stages.cut.pieces, stages.bands);
-      } else {
-        stages.cut = Cut::of(rows > 0 ? (panels_of(region) + 1) / 2 : 0, most / stages.bands);
-        stages.work.reset(stages.bands * stages.cut.pieces, stages.bands);
-      }
-    }
-  }
+  deal(step);
   device_->pool.run([&](int thread) {
     std::vector<Span>* trace = tracing_ ? &traces_[static_cast<size_t>(thread)] : nullptr;
     int64_t began = trace != nullptr ? now_ns() : 0;
@@ -284,6 +258,37 @@ const float* Program::run(const Batch& batch) {
     wait_time.on = false;
   });
   return floats(output_);
+}
+
+// Cuts every region of a step into pieces.
+void Program::deal(const Step& step) {
+  const int64_t most = kPiecesPerThread * device_->pool.size();
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    const Region& region = regions_[i];
+    Stages& stages = stages_[i];
+    if (region.kind == Region::Kind::Attention) {
+      const AttentionPlan& plan = plan_of(step, region);
+      stages.work.reset(plan.num_pieces());
+      stages.fold.reset(plan.num_folds());
+    } else if (region.kind == Region::Kind::Whole) {
+      stages.work.reset(step.batch.num_rows * whole_heads(region));
+    } else if (region.kind == Region::Kind::Experts) {
+      const Experts& experts = *std::get<ExpertsOp>(operations_[region.begin]).experts;
+      for (int s = 0; s < ExpertsWork::kStages; ++s) {
+        stages.experts[s].reset(ExpertsWork::pieces(experts, s, step.count(region.rows), device_->pool.size()));
+      }
+    } else {
+      const int64_t rows = step.count(region.rows);
+      stages.bands = region.rows == RowSpace::Tokens ? bands_of(rows, device_->pool.size()) : 1;
+      if (region.kind == Region::Kind::Rows) {
+        stages.cut = Cut::of(rows, most, 1, kRowsAtOnce);
+        stages.work.reset(stages.cut.pieces, stages.bands);
+      } else {
+        stages.cut = Cut::of(rows > 0 ? (panels_of(region) + 1) / 2 : 0, most / stages.bands);
+        stages.work.reset(stages.bands * stages.cut.pieces, stages.bands);
+      }
+    }
+  }
 }
 
 void Program::set_tracing(bool on) {

@@ -196,6 +196,7 @@ class Program {
   int64_t width(TensorId id) const { return tensors_[static_cast<size_t>(id)].row_bytes / 4; }
   int64_t heads_of(const AttentionOp& op) const { return width(op.q) / (kv_.num_kv_heads * kv_.head_dim); }  // a KV head
 
+  void deal(const Step& step);
   std::string name_of(const Region& region) const;
   void run_rows(const Step& step, const Region& region, int64_t begin, int64_t end, int thread) const;
   void run_row_operation(const Step& step, const Operation& operation, int64_t begin, int64_t end, int thread) const;
