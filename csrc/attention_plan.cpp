@@ -143,22 +143,40 @@ AttentionRows AttentionPlan::rows_of(const KvCache& kv, const Group& group, cons
 }
 
 void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, float* states) const {
-  const int64_t shares = head_groups_ / heads_of_piece_, first = piece % shares * heads_of_piece_;
-  for (int64_t head = first; head < first + heads_of_piece_; ++head) work(kernels, kv, layer, pieces_[static_cast<size_t>(piece / shares)], head, scratch, states);
+  const auto [part, first] = share_of(piece);
+  const Share after = piece + 1 < num_pieces() ? share_of(piece + 1) : Share{nullptr, 0};
+  AttentionRows rows = rows_of(kv, layer, *part, first);
+  for (int64_t head = first; head < first + heads_of_piece_; ++head) {
+    const Share then = head + 1 < first + heads_of_piece_ ? Share{part, head + 1} : after;
+    AttentionRows next{};
+    if (then.piece != nullptr) {
+      next = rows_of(kv, layer, *then.piece, then.head);
+      rows.next = &next;
+      rows.next_segment = then.piece->segment == kWhole ? next.first_segment() : then.piece->segment;
+    }
+    if (part->segment == kWhole) {
+      kernels.attention(kv, rows, layer.out + groups_[part->group].token * rows.ldq, rows.ldq, scratch);
+    } else {
+      kernels.attention_segment(kv, rows, part->segment, states + part->states + head * state_floats(kv, rows.rows), scratch);
+    }
+    rows = next;
+  }
 }
 
-void AttentionPlan::work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, const Piece& part, int64_t head_group, uint8_t* scratch,
-                         float* states) const {
-  const Group& group = groups_[part.group];
-  AttentionRows rows = rows_of(kv, group, layer, head_group);
-  if (part.segment == kWhole) return kernels.attention(kv, rows, layer.out + group.token * rows.ldq, rows.ldq, scratch);
+AttentionPlan::Share AttentionPlan::share_of(int64_t piece) const {
+  const int64_t shares = head_groups_ / heads_of_piece_;
+  return {&pieces_[static_cast<size_t>(piece / shares)], piece % shares * heads_of_piece_};
+}
+
+AttentionRows AttentionPlan::rows_of(const KvCache& kv, const Layer& layer, const Piece& part, int64_t head_group) const {
+  AttentionRows rows = rows_of(kv, groups_[part.group], layer, head_group);
   if (part.shared_rows > 0) {
     rows.q = layer.q;
     rows.q_rotary = layer.q_rotary;
     rows.rows = part.shared_rows;
     rows.tokens = tokens_.data() + part.token;
   }
-  kernels.attention_segment(kv, rows, part.segment, states + part.states + head_group * state_floats(kv, rows.rows), scratch);
+  return rows;
 }
 
 void AttentionPlan::fold(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, const float* states) const {

@@ -268,7 +268,7 @@ void Program::deal(const Step& step) {
     Stages& stages = stages_[i];
     if (region.kind == Region::Kind::Attention) {
       const AttentionPlan& plan = plan_of(step, region);
-      stages.work.reset(plan.num_pieces());
+      stages.work.reset(plan.num_pieces(), std::min<int64_t>(device_->pool.size(), Stage::kMaxHomes));  // a thread knows its next piece
       stages.fold.reset(plan.num_folds());
     } else if (region.kind == Region::Kind::Whole) {
       stages.work.reset(step.batch.num_rows * whole_heads(region));
@@ -424,7 +424,7 @@ void Program::run_attention(const Step& step, const Region& region, Stages& stag
   const AttentionPlan::Layer layer{op.layer, floats(op.q), op.q_rotary == kNone ? nullptr : floats(op.q_rotary), floats(op.out), op.scale};
   uint8_t* scratch = arena_ + scratch_offset_ + thread * scratch_bytes_;
   auto* states = reinterpret_cast<float*>(arena_ + states_offset_);
-  stages.work.work([&](int64_t piece) { plan.work(device_->kernels, kv_, layer, piece, scratch, states); });
+  stages.work.work([&](int64_t piece) { plan.work(device_->kernels, kv_, layer, piece, scratch, states); }, thread);
   if (plan.is_split()) stages.fold.work([&](int64_t piece) { plan.fold(device_->kernels, kv_, layer, piece, scratch, states); });
 }
 

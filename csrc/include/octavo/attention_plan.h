@@ -29,7 +29,7 @@ class AttentionPlan {
     float scale;
   };
 
-  // Does one of the pieces. scratch: kAttentionScratchBytes of this thread; states: kSplitBytes, shared.
+  // Does one of the pieces, and fetches from memory what the piece after it needs first. scratch: kAttentionScratchBytes of this thread; states: kSplitBytes, shared.
   int64_t num_pieces() const { return static_cast<int64_t>(pieces_.size()) * (head_groups_ / heads_of_piece_); }
   void work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, int64_t piece, uint8_t* scratch, float* states) const;
 
@@ -72,7 +72,13 @@ class AttentionPlan {
   void split(const KvCache& kv, size_t group, std::vector<States>& states);
   int64_t take_states(const KvCache& kv, int64_t rows);
 
-  void work(const KernelTable& kernels, const KvCache& kv, const Layer& layer, const Piece& part, int64_t head_group, uint8_t* scratch, float* states) const;
+  // What num_pieces() counts: heads_of_piece_ head groups of one of pieces_, from `head` on.
+  struct Share {
+    const Piece* piece;
+    int64_t head;
+  };
+  Share share_of(int64_t piece) const;
+  AttentionRows rows_of(const KvCache& kv, const Layer& layer, const Piece& part, int64_t head_group) const;
   AttentionRows rows_of(const KvCache& kv, const Group& group, const Layer& layer, int64_t head_group) const;
   int64_t num_segments(const KvCache& kv, const Group& group) const;
   int64_t state_floats(const KvCache& kv, int64_t rows) const { return rows * group_size_ * attention_state_floats(kv.head_dim); }  // of a head group and segment

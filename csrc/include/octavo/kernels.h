@@ -40,6 +40,8 @@ struct AttentionRows {
   float scale;
   int64_t window;  // positions that a row sees, itself included; INT64_MAX: all
   int64_t chunk;   // a row sees no position before its own chunk of so many; INT64_MAX: there is one
+  const AttentionRows* next = nullptr;  // whose next_segment this thread is likely to read after the call, so that it is worth fetching ahead
+  int64_t next_segment = 0;
 
   [[gnu::always_inline]] int64_t token(int64_t row) const { return tokens == nullptr ? row : tokens[row]; }
   [[gnu::always_inline]] int64_t position(int64_t row) const { return tokens == nullptr ? start + row : start; }
