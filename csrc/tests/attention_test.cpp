@@ -236,13 +236,15 @@ int main() {
   for (Isa isa : kIsas) {
     if (!isa_available(isa)) continue;
     for (KvType type : {KvType::F16, KvType::BF16, KvType::F32, KvType::Fp8E4M3, KvType::Int8}) {
-      for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 3, 16, 560, all, 16}, Case{type, 1, 1, 16, 300, 290, 64}, Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32},
-                            Case{type, 1, 32, 16, 40, all, 16}, Case{type, 1, 2, 512, 33, all, 16}, Case{type, 1, 2, 20, 300, 41, 16},
-                            Case{type, 1, 1, 64, 40, 1, 64}}) {
+      for (const Case& c : {Case{type, 2, 3, 64, 290, all, 16}, Case{type, 1, 3, 16, 560, all, 16}, Case{type, 1, 1, 16, 300, 290, 64},
+                            Case{type, 1, 1, 6, 37, all, 16}, Case{type, 1, 16, 80, 49, all, 32}, Case{type, 1, 32, 16, 40, all, 16},
+                            Case{type, 1, 2, 512, 33, all, 16}, Case{type, 1, 2, 20, 300, 41, 16}, Case{type, 1, 1, 64, 40, 1, 64}}) {
         AttentionCase(c, isa).check();
       }
       if (type == KvType::F16 || type == KvType::BF16 || type == KvType::F32) AttentionCase({type, 1, 3, 64, 60, all, 16, 0, true}, isa).check();
       if (type == KvType::BF16) AttentionCase({type, 1, 3, 64, 600, all, 16, 0, false, 30}, isa).check();
+      // So far that weights over the first level of tiles leave float32.
+      if (type == KvType::BF16 && isa == Isa::Amx) AttentionCase({type, 1, 3, 64, 600, all, 16, 0, false, 200}, isa).check();
       if (type == KvType::Int8) continue;
       for (const Case& c : {Case{type, 1, 3, 34, 290, all, 16, 6}, Case{type, 1, 100, 16, 40, all, 32, 2}, Case{type, 1, 2, 512, 33, all, 16, 128}}) {
         AttentionCase(c, isa).check();
