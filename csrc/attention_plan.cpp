@@ -36,9 +36,9 @@ AttentionPlan::AttentionPlan(const Batch& batch, const KvCache& kv, int64_t laye
   // Splitting costs a fold: only contexts that would keep one thread busy for long are split.
   const int64_t dear = threads > 1 ? total * head_groups_ / (4 * threads) : INT64_MAX;
   for (size_t g = 0; g < groups_.size(); ++g) {
+    if (!states[g].empty()) continue;  // split already
     const int64_t segments = num_segments(kv, groups_[g]);
     const bool fits = (num_floats_ + head_groups_ * segments * state_floats(kv, groups_[g].rows)) * 4 <= kSplitBytes;
-    if (!states[g].empty()) continue;  // split already
     if (cost(groups_[g]) > dear && segments > 1 && fits) {
       split(kv, g, states[g]);
     } else {
@@ -135,7 +135,6 @@ AttentionRows AttentionPlan::rows_of(const KvCache& kv, const Group& group, cons
           .group = group_size_,
           .rows = group.rows,
           .start = group.start,
-          .tokens = nullptr,
           .block_table = group.block_table,
           .scale = layer.scale,
           .window = window_,

@@ -35,7 +35,7 @@ struct AttentionRows {
   int64_t group;  // query heads; rows * group <= kMaxVectors
   int64_t rows;
   int64_t start;  // position of row 0
-  const int32_t* tokens;  // of several requests: where each row lies behind q; all then count as at position `start`. Null: one after another
+  const int32_t* tokens = nullptr;  // of several requests: where each row lies behind q; all then count as at position `start`. Null: one after another
   const int32_t* block_table;
   float scale;
   int64_t window;  // positions that a row sees, itself included; INT64_MAX: all
