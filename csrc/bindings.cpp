@@ -357,7 +357,8 @@ void sample(Sampler& sampler, const Matrix& logits, const Floats& temperature, c
             const Unsigned& position, const Ints& num_logprobs, const Floats& typical_p, const Floats& top_n_sigma, const Floats& xtc_probability,
             const Floats& xtc_threshold, const Array<const bool, 1>& wants_processed, const Ints& given, const Ints& banned_start, const Ints& banned_ids, const Ints& bias_start,
             const Ints& bias_ids, const Floats& bias_values, const Ints& seen_start, const Ints& seen_ids, const Ints& seen_counts,
-            const Array<int32_t, 1>& token_ids, const Array<bool, 1>& is_nan, const Array<float, 1>& logprob, const Array<int32_t, 1>& rank,
+            const std::optional<Ints>& allowed_row, const std::optional<Array<const int32_t, 2>>& allowed, const Array<int32_t, 1>& token_ids,
+            const Array<bool, 1>& is_nan, const Array<float, 1>& logprob, const Array<int32_t, 1>& rank,
             const Array<int32_t, 2>& top_ids, const MatrixOut& top_logprobs) {
   const int64_t rows = rows_of(logits), vocab = width_of(logits);
   must(vocab > 0 && vocab < int64_t{1} << 31, "sample: the vocabulary is empty or too large");
@@ -370,6 +371,11 @@ void sample(Sampler& sampler, const Matrix& logits, const Floats& temperature, c
   check_lists("seen", seen_start, seen_ids.size(), rows);
   must(bias_values.size() == bias_ids.size() && seen_counts.size() == seen_ids.size(), "sample: bias_values and seen_counts must fit their ids");
   for (const auto* ids : {&banned_ids, &bias_ids, &seen_ids}) check_ids("token id", ids->data(), rows_of(*ids), vocab);
+  must(allowed_row.has_value() == allowed.has_value(), "sample: allowed_row and allowed go together");
+  if (allowed) {
+    must(rows_of(*allowed_row) == rows && width_of(*allowed) >= (vocab + 31) / 32, "sample: allowed_row must be [S], allowed [M, V / 32]");
+    for (int64_t r = 0; r < rows; ++r) must(allowed_row->data()[r] < rows_of(*allowed), "sample: allowed_row is beyond allowed");
+  }
   must(rows_of(token_ids) == rows && rows_of(is_nan) == rows && rows_of(logprob) == rows && rows_of(rank) == rows, "sample: results must be [S]");
   must(rows_of(top_ids) == rows && is_same_shape(top_ids, top_logprobs), "sample: top_ids and top_logprobs must be [S, K]");
   for (int64_t r = 0; r < rows; ++r) must(num_logprobs.data()[r] <= width_of(top_ids), "sample: num_logprobs is more than K");
@@ -396,7 +402,10 @@ void sample(Sampler& sampler, const Matrix& logits, const Floats& temperature, c
                           .bias_values = bias_values.data(),
                           .seen_start = seen_start.data(),
                           .seen_ids = seen_ids.data(),
-                          .seen_counts = seen_counts.data()};
+                          .seen_counts = seen_counts.data(),
+                          .allowed_row = allowed ? allowed_row->data() : nullptr,
+                          .allowed = allowed ? allowed->data() : nullptr,
+                          .allowed_words = allowed ? width_of(*allowed) : 0};
   const Sampled result{token_ids.data(), is_nan.data(), logprob.data(), rank.data(), width_of(top_ids), top_ids.data(), top_logprobs.data()};
   nb::gil_scoped_release release;
   sampler.sample(logits.data(), rows, vocab, how, result);
@@ -577,7 +586,7 @@ NB_MODULE(_native, m) {
            "position"_a.noconvert(), "num_logprobs"_a.noconvert(), "typical_p"_a.noconvert(), "top_n_sigma"_a.noconvert(), "xtc_probability"_a.noconvert(),
            "xtc_threshold"_a.noconvert(), "wants_processed"_a.noconvert(), "given"_a.noconvert(), "banned_start"_a.noconvert(), "banned_ids"_a.noconvert(), "bias_start"_a.noconvert(),
            "bias_ids"_a.noconvert(), "bias_values"_a.noconvert(), "seen_start"_a.noconvert(), "seen_ids"_a.noconvert(), "seen_counts"_a.noconvert(),
-           "token_ids"_a.noconvert(), "is_nan"_a.noconvert(), "logprob"_a.noconvert(), "rank"_a.noconvert(), "top_ids"_a.noconvert(),
+           "allowed_row"_a.noconvert().none(), "allowed"_a.noconvert().none(), "token_ids"_a.noconvert(), "is_nan"_a.noconvert(), "logprob"_a.noconvert(), "rank"_a.noconvert(), "top_ids"_a.noconvert(),
            "top_logprobs"_a.noconvert());
 }
 

@@ -123,15 +123,17 @@ class RowSampler {
     std::sort(begin, end, before);
   }
 
-  // Bans, biases and penalties, on a copy of the logits.
+  // What a row may not draw, biases and penalties, on a copy of the logits.
   bool adjust() {
     const Span banned = row_of(how_.banned_start, how_.banned_ids, row_), bias = row_of(how_.bias_start, how_.bias_ids, row_);
     Span seen = row_of(how_.seen_start, how_.seen_ids, row_);
     const float repetition = how_.repetition_penalty[row_], frequency = how_.frequency_penalty[row_], presence = how_.presence_penalty[row_];
     if (repetition == 1 && frequency == 0 && presence == 0) seen.end = seen.begin;
-    if (banned.is_empty() && bias.is_empty() && seen.is_empty()) return false;
+    const int32_t* allowed = how_.allowed_row != nullptr && how_.allowed_row[row_] >= 0 ? how_.allowed + how_.allowed_row[row_] * how_.allowed_words : nullptr;
+    if (banned.is_empty() && bias.is_empty() && seen.is_empty() && allowed == nullptr) return false;
     float* logits = s_.logits.data();
     std::memcpy(logits, raw_, static_cast<size_t>(vocab_) * sizeof(float));
+    if (allowed != nullptr) ban_others(allowed, logits);
     for (const int32_t* id = banned.begin; id < banned.end; ++id) logits[*id] = -std::numeric_limits<float>::infinity();
     const float* value = how_.bias_values + how_.bias_start[row_];
     for (const int32_t* id = bias.begin; id < bias.end; ++id) logits[*id] += *value++;
@@ -144,6 +146,18 @@ class RowSampler {
     }
     logits_ = logits;
     return true;
+  }
+
+  // Bans the ids whose bits are 0; most words of a mask are all 0 or all 1.
+  void ban_others(const int32_t* allowed, float* logits) const {
+    for (int64_t first = 0; first < vocab_; first += 32) {
+      const auto bits = static_cast<uint32_t>(*allowed++);
+      if (bits == ~0u) continue;
+      const int64_t count = std::min<int64_t>(32, vocab_ - first);
+      for (int64_t i = 0; i < count; ++i) {
+        if ((bits >> i & 1) == 0) logits[first + i] = -std::numeric_limits<float>::infinity();
+      }
+    }
   }
 
   int32_t choose() {

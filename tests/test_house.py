@@ -9,10 +9,10 @@ SRC = Path(__file__).parent.parent / "src" / "octavo"
 FILES = sorted(SRC.rglob("*.py"))
 
 STOREYS = [
-    {"errors", "messages", "params", "specs", "units"},
+    {"constraints", "errors", "messages", "params", "specs", "units"},
     {"config", "planner", "metrics", "parsers"},
     {"ops", "scheduler", "kv"},
-    {"models", "loaders", "sampling", "text", "simulator"},
+    {"models", "loaders", "sampling", "grammar", "text", "simulator"},
     {"worker"},
     {"engine"},
     {"client"},
@@ -20,7 +20,7 @@ STOREYS = [
     {"cli", "bench", "doctor", "tune"},
 ]
 STOREY = {room: number for number, rooms in enumerate(STOREYS) for room in rooms}
-PURE = {"parsers", "scheduler", "kv", "planner", "messages", "params", "specs", "config", "errors", "units"}
+PURE = {"parsers", "scheduler", "kv", "planner", "messages", "params", "specs", "config", "constraints", "errors", "units"}
 PURE_IMPORTS = {"msgspec", "octavo"}
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "torch", "triton"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}

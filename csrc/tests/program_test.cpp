@@ -88,7 +88,7 @@ class Engine {
                             .xtc_probability = zeros.data(), .xtc_threshold = zeros.data(), .top_k = top_k.data(), .num_logprobs = none.data(),
                             .given = given.data(), .wants_processed = processed.get(), .seed = seeds.data(), .position = positions.data(),
                             .banned_start = starts.data(), .banned_ids = nullptr, .bias_start = starts.data(), .bias_ids = nullptr, .bias_values = nullptr,
-                            .seen_start = starts.data(), .seen_ids = nullptr, .seen_counts = nullptr};
+                            .seen_start = starts.data(), .seen_ids = nullptr, .seen_counts = nullptr, .allowed_row = nullptr, .allowed = nullptr, .allowed_words = 0};
     std::vector<int32_t> tokens(count, -1), ranks(count, 0);
     std::vector<float> logprobs(count, 0);
     const auto is_nan = std::make_unique<bool[]>(count);

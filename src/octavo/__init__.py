@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from octavo.client.beam_search import BeamSearchParams
     from octavo.client.llm import LLM
     from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
+    from octavo.constraints import StructuredOutputsParams
     from octavo.errors import OctavoError
     from octavo.params import SamplingParams
 
@@ -38,6 +39,7 @@ _HOMES = {
     "SchedulerConfig": "octavo.config.schema",
     "OctavoError": "octavo.errors",
     "SamplingParams": "octavo.params",
+    "StructuredOutputsParams": "octavo.constraints",
 }
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "RuntimeConfig",
     "SamplingParams",
     "SchedulerConfig",
+    "StructuredOutputsParams",
     "__version__",
 ]
 

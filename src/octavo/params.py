@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
 
 MAX_N = 16
@@ -46,6 +47,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     would complete one, in the output, is not drawn. DRY (the `dry_` fields) lowers the logit of a token that would continue
     a repetition; XTC (`xtc_`), top-n-sigma and typical_p are filters. Their order and formulas: ops.interface.SamplingBatch.
 
+    `structured_outputs`: what the answer must match; needs octavo[grammar].
+
     `bad_word_ids` and `dry_breaker_ids` are what the words and breakers are in tokens; RequestMaker fills them in.
     """
 
@@ -80,6 +83,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     dry_allowed_length: int = 2
     dry_penalty_last_n: int = -1
     dry_sequence_breakers: tuple[str, ...] = DRY_BREAKERS
+    structured_outputs: StructuredOutputsParams | None = None
     bad_word_ids: tuple[tuple[int, ...], ...] = ()
     dry_breaker_ids: tuple[int, ...] = ()
 
@@ -137,6 +141,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _bounded_int("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.prompt_logprobs is not None:
             _bounded_int("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS)
+        if self.structured_outputs is not None and not isinstance(self.structured_outputs, StructuredOutputsParams):
+            raise InvalidRequest("structured_outputs must be a StructuredOutputsParams", code="invalid_type", param="structured_outputs")
         if self.logprobs_mode not in (None, "raw", "processed"):
             raise InvalidRequest("logprobs_mode must be raw or processed", param="logprobs_mode")
 

@@ -141,6 +141,12 @@ def sampling(num_rows: int, vocab_size: int, seed: int) -> SamplingBatch:
     banned_start, banned_ids = lists(min(4, vocab_size))
     bias_start, bias_ids = lists(min(6, vocab_size))
     seen_start, seen_ids = lists(min(30, vocab_size))
+    shares = random.choice([0.02, 0.7, 1], random.integers(1, num_rows + 1))
+    masks = random.random((len(shares), vocab_size)) < shares[:, None]
+    masks[:, random.integers(vocab_size)] = True  # something is left to draw
+    bits = np.packbits(masks, axis=1, bitorder="little")
+    allowed = np.zeros((len(masks), -(-vocab_size // 32) * 4), np.uint8)
+    allowed[:, : bits.shape[1]] = bits
     return SamplingBatch(
         temperature=some([0, 0.3, 0.7, 1, 1.5], np.float32),
         top_k=some([0, -1, 1, 2, 7, 40, 300, vocab_size], np.int32),
@@ -166,4 +172,6 @@ def sampling(num_rows: int, vocab_size: int, seed: int) -> SamplingBatch:
         seen_start=seen_start,
         seen_ids=seen_ids,
         seen_counts=random.integers(0, 4, len(seen_ids)).astype(np.int32),
+        allowed_row=random.integers(-1, len(masks), num_rows).astype(np.int32),
+        allowed=allowed.view(np.int32),
     )

@@ -81,9 +81,31 @@ def test_an_id_beyond_the_vocabulary_is_refused(native, field):
         native.sample(logits_of(8, 50, 1), replace(how, **{field: ids}))
 
 
+def test_of_a_mask_the_allowed_ids_are_drawn_and_no_others(native, reference):
+    num_ids, rows = 77, 24
+    allowed = np.zeros((2, 3), np.int32)
+    allowed[0, 2] = (1 << 4) | (1 << 12)  # 68 and 76
+    how = replace(cases.sampling(rows, num_ids, 3), allowed=allowed, allowed_row=np.resize([0, 1, -1], rows).astype(np.int32))
+    none = np.zeros(rows + 1, np.int32)
+    how = replace(how, given=np.full(rows, -1, np.int32), banned_start=none, banned_ids=np.zeros(0, np.int32))
+    for backend in (native, reference):
+        drawn = backend.sample(logits_of(rows, num_ids, 4), how).token_ids
+        assert set(drawn[0::3].tolist()) <= {68, 76}
+        assert set(drawn[1::3].tolist()) == {0}  # nothing is left
+        assert set(drawn[2::3].tolist()) - {0, 68, 76}
+
+
+@pytest.mark.parametrize("changed", [{"allowed_row": np.full(8, 3, np.int32)}, {"allowed": np.zeros((2, 1), np.int32)}, {"allowed": None}])
+def test_masks_that_do_not_fit_are_refused(native, changed):
+    how = replace(cases.sampling(8, 50, 1), allowed=np.zeros((2, 2), np.int32), allowed_row=np.zeros(8, np.int32))
+    with pytest.raises(ValueError, match="allowed"):
+        native.sample(logits_of(8, 50, 1), replace(how, **changed))
+
+
 NEUTRAL = {
     "temperature": 1, "top_p": 1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0,
     "typical_p": 1, "top_n_sigma": 0, "xtc_probability": 0, "xtc_threshold": 0.1, "num_logprobs": -1, "top_k": 0, "given": -1,
+    "allowed_row": -1,
 }  # fmt: skip
 LISTS = ("banned_start", "banned_ids", "bias_start", "bias_ids", "bias_values", "seen_start", "seen_ids", "seen_counts")
 
@@ -107,6 +129,7 @@ def only_row(how, row):
         "xtc_threshold",
         "wants_processed",
         "given",
+        "allowed_row",
     ):
         fields[name] = getattr(how, name)[row : row + 1]
     for name, values in (("banned", ["banned_ids"]), ("bias", ["bias_ids", "bias_values"]), ("seen", ["seen_ids", "seen_counts"])):

@@ -24,6 +24,8 @@ struct SamplingBatch {
   const int32_t *bias_start, *bias_ids;
   const float* bias_values;
   const int32_t *seen_start, *seen_ids, *seen_counts;
+  const int32_t *allowed_row, *allowed;  // null: every row may draw every id
+  int64_t allowed_words;                 // in a row of `allowed`
 };
 
 // octavo.ops.interface.Sampled by pointer; the caller has filled it with its values for unused places.

@@ -12,6 +12,7 @@ import msgspec
 
 from octavo.config.schema import ModelConfig
 from octavo.errors import ConfigError, ContextLengthExceeded, InvalidRequest
+from octavo.grammar.library import require
 from octavo.loaders.load import read_generation_defaults, read_spec, read_text
 from octavo.messages.wire import GenerateRequest
 from octavo.params import LogprobsMode, SamplingParams
@@ -109,6 +110,8 @@ class RequestMaker:
         """Yield params.n requests. Raises ContextLengthExceeded and InvalidRequest, before the first."""
         self._check(prompt_token_ids, params)
         params = _in_tokens(params, self._tokenizer)
+        if params.structured_outputs is not None:
+            require("structured_outputs")
         mode = params.logprobs_mode or self._logprobs_mode
         base = params.seed if params.seed is not None else self._draw_seed(63)
         for index in range(params.n):

@@ -2,7 +2,7 @@
 
 A step that raises is taken apart: each of its rows runs once more alone, and so do those of the step planned behind it;
 one that raises again ends with finish_reason "error", the others go on as if nothing had been. Every request added ends
-in exactly one final delta.
+in exactly one final delta. A request whose answer must match a grammar is not scheduled before that is compiled; the others go on.
 """
 
 from __future__ import annotations
@@ -12,27 +12,50 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from octavo.engine.executor import Executor
+from octavo.engine.grammars import GrammarCompiler
 from octavo.errors import CapacityError, InvalidRequest, RequestError
 from octavo.messages.stats import StepStats
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
-from octavo.messages.wire import ControlReply, ControlRequest, EngineRequest, PauseMode, PoolRequest, StepOutputs, TokenDelta
+from octavo.messages.wire import (
+    ControlReply,
+    ControlRequest,
+    EngineRequest,
+    GenerateRequest,
+    PauseMode,
+    PoolRequest,
+    StepOutputs,
+    TokenDelta,
+)
 from octavo.scheduler.counters import Counters
 from octavo.scheduler.scheduler import Scheduler, plan_around
 from octavo.worker.estimate import StepEstimator
 
+if TYPE_CHECKING:
+    from octavo.grammar.matcher import CompiledGrammar
+
 log = logging.getLogger(__name__)
+
+GRAMMAR_WAIT_S = 0.005  # between looks at what else has come, while all that there is to do is to wait for a grammar
 
 
 class EngineCore:
-    def __init__(self, scheduler: Scheduler, executor: Executor, estimator: StepEstimator | None = None) -> None:
-        """`estimator`: counts what each step has to do, for the metrics."""
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        estimator: StepEstimator | None = None,
+        grammars: GrammarCompiler | None = None,
+    ) -> None:
+        """`estimator`: counts what each step has to do, for the metrics. `grammars`: compiles them; None: this engine takes none."""
         self._scheduler = scheduler
         self._executor = executor
         self._estimator = estimator
+        self._grammars = grammars
         self._in_flight: deque[StepPlan] = deque()  # started and not applied, the oldest first
         self._num_dropped = 0  # of those, how many the executor will not run: they stand behind one that failed
         self._deltas: list[TokenDelta] = []  # to go out with the next step
@@ -44,7 +67,13 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """A step would compute or report something."""
-        return bool(self._deltas or self._in_flight) or (self._scheduler.has_requests and self._pause != "keep")
+        if self._deltas or self._in_flight:
+            return True
+        return self._pause != "keep" and (self._scheduler.has_requests or self.num_awaiting_grammar > 0)
+
+    @property
+    def num_awaiting_grammar(self) -> int:
+        return 0 if self._grammars is None else self._grammars.num_waiting
 
     def add(self, request: EngineRequest) -> None:
         """Queue `request`. One that can never run is answered by a final delta with finish_reason "error".
@@ -53,11 +82,19 @@ class EngineCore:
         if self._pause is not None:
             self._held[request.request_id] = request
             return
+        if isinstance(request, GenerateRequest) and request.params.structured_outputs is not None and self._grammars is not None:
+            self._grammars.begin(request)
+        else:
+            self._schedule(request)
+
+    def _schedule(self, request: EngineRequest, grammar: CompiledGrammar | None = None) -> None:
         delta: TokenDelta | None
         try:
             if isinstance(request, PoolRequest):
                 raise InvalidRequest("this model generates text; it gives no vectors or scores")
-            delta = self._scheduler.add(request)
+            if grammar is None and request.params.structured_outputs is not None:
+                raise InvalidRequest("this engine compiles no grammars")
+            delta = self._scheduler.add(request, grammar)
             if self._scheduler.limits.max_queue_s is not None:
                 self._queued.append((time.monotonic(), request.request_id))
         except (RequestError, CapacityError) as refusal:
@@ -68,8 +105,10 @@ class EngineCore:
     def abort(self, request_ids: Iterable[str]) -> None:
         """End these requests with finish_reason "abort"; ids that have ended are ignored. Their blocks are free at once."""
         for request_id in list(request_ids):
-            held = self._held.pop(request_id, None)
-            self._deltas += self._scheduler.abort([request_id]) if held is None else [TokenDelta(request_id, [], "abort")]
+            if self._held.pop(request_id, None) is not None or (self._grammars is not None and self._grammars.drop(request_id)):
+                self._deltas.append(TokenDelta(request_id, [], "abort"))
+            else:
+                self._deltas += self._scheduler.abort([request_id])
 
     def control(self, request: ControlRequest) -> ControlReply:
         """Carry out an administrative verb. `shutdown` concerns the loop: here it is only acknowledged."""
@@ -87,6 +126,8 @@ class EngineCore:
         self._pause = mode
         if mode == "abort":
             self._deltas += self._scheduler.abort_all()
+            if self._grammars is not None:
+                self._deltas += [TokenDelta(request_id, [], "abort") for request_id in self._grammars.drop_all()]
 
     def resume(self) -> None:
         """Go on with what stood still, and take in what was held, in its order."""
@@ -111,6 +152,8 @@ class EngineCore:
         began = time.perf_counter()
         before = replace(self._scheduler.counters)
         self._refuse_stale()
+        if self._grammars is not None and self._grammars.num_waiting:
+            self._take_compiled(self._grammars)
         self._start_plans()
         if not self._in_flight:
             return StepOutputs(self._take_deltas()) if self._deltas else None
@@ -120,6 +163,18 @@ class EngineCore:
         step_s = time.perf_counter() - began
         stats = self._stats(plan, before, schedule_s=planned - began + apply_s, device_s=result.device_s, step_s=step_s)
         return StepOutputs(self._take_deltas(), stats)
+
+    def _take_compiled(self, grammars: GrammarCompiler) -> None:
+        """Schedule the requests whose grammar is there, and end those that will get none. Waits a little where nothing else is to do."""
+        if self._pause == "keep":
+            return
+        if not (self._in_flight or self._deltas or self._scheduler.has_requests):
+            grammars.wait(GRAMMAR_WAIT_S)
+        for done in grammars.take_compiled():
+            if done.error is None:
+                self._schedule(done.request, done.grammar)
+            else:
+                self._deltas.append(TokenDelta(done.request.request_id, [], "error", error=done.error))
 
     def _refuse_stale(self) -> None:
         """End the requests that have waited longer than max_queue_s for their first step."""
@@ -203,7 +258,7 @@ class EngineCore:
         return StepStats(
             step_id=plan.step_id,
             num_running=scheduler.num_running,
-            num_waiting=scheduler.num_waiting,
+            num_waiting=scheduler.num_waiting + self.num_awaiting_grammar,
             num_scheduled_tokens=plan.num_tokens,
             num_prompt_tokens=now.prompt_tokens - before.prompt_tokens,
             num_output_tokens=now.output_tokens - before.output_tokens,

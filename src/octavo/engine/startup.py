@@ -8,11 +8,14 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from octavo.config.schema import KV_DTYPE_NAMES, EngineConfig, SchedulerConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
+from octavo.engine.grammars import GrammarCompiler
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.kv_events import KVEventPublisher
 from octavo.engine.phases import PhaseClock
@@ -21,6 +24,7 @@ from octavo.errors import ConfigError, StartupError
 from octavo.kv.groups import Groups
 from octavo.kv.manager import KVManager
 from octavo.kv.residency import ResidencyMeter
+from octavo.loaders.load import read_generation_defaults, read_text
 from octavo.loaders.store import resolve_model
 from octavo.messages.wire import EngineReady, GenerateRequest
 from octavo.ops.interface import Backend
@@ -38,6 +42,7 @@ from octavo.worker.worker import Worker
 
 if TYPE_CHECKING:
     from octavo.engine.pooling_core import PoolingCore
+    from octavo.grammar.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +107,22 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
     )
     executor = ThreadExecutor(worker) if plans_ahead(config) else InlineExecutor(worker)
     estimator = StepEstimator(record(loaded.model, kv_spec), kv_spec) if config.runtime.enable_mfu_metrics else None
-    core = EngineCore(Scheduler(limits, kv), executor, estimator)
+    grammars = GrammarCompiler(partial(open_vocabulary, path, loaded.spec.vocab_size))
+    core = EngineCore(Scheduler(limits, kv), executor, estimator, grammars)
     clock.mark("allocate")
 
     warm_up(core)
     clock.mark("warm up")
     further = [line for line in (parts.line, warn_of_defaults(config.scheduler, size)) if line]
     return core, describe(loaded, ledger, limits, kv_spec.dtype, further, clock)
+
+
+def open_vocabulary(path: Path, size: int) -> Vocabulary:
+    """Return the model's vocabulary, of `size` logits, for its grammars. Raises ModelError and InvalidRequest."""
+    from octavo.grammar.vocabulary import Vocabulary  # the library is an extra
+    from octavo.text.tokenizer import Tokenizer  # an engine without grammars reads no text
+
+    return Vocabulary(Tokenizer.from_assets(read_text(path)), read_generation_defaults(path).eos_token_ids, size)
 
 
 def plans_ahead(config: EngineConfig) -> bool:

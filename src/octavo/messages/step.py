@@ -7,6 +7,8 @@ samples when its step reaches its last known token (`wants_sample`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from octavo.messages.wire import TokenLogprobs
@@ -17,7 +19,8 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     """A request enters the batch, for the first time or after preemption.
 
     `token_ids` are prompt + output known so far; the first `num_prompt_tokens` are the prompt.
-    `block_ids` cover the cached prefix; its RowStep may bring more.
+    `block_ids` cover the cached prefix; its RowStep may bring more. `grammar`: what the answer must match, a grammar.CompiledGrammar;
+    None for any text.
     """
 
     request_id: str
@@ -26,6 +29,7 @@ class NewRow(msgspec.Struct, frozen=True, kw_only=True):
     params: SamplingParams
     block_ids: list[int]
     eos_token_ids: tuple[int, ...] = ()
+    grammar: Any = None
 
 
 class RowStep(msgspec.Struct, frozen=True, gc=False):
@@ -76,12 +80,15 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 class SampledRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a row that wanted a sample got. `is_nan`: its logits held NaN; token_ids is empty and the request must fail.
-    token_ids empty otherwise: the row was not run."""
+    token_ids empty otherwise: the row was not run. `is_complete`: the answer matches its grammar, and nothing can follow.
+    `grammar_error`: why it cannot match any more; token_ids is empty and the request must fail."""
 
     request_id: str
     token_ids: list[int]
     logprobs: list[TokenLogprobs] | None = None
     is_nan: bool = False
+    is_complete: bool = False
+    grammar_error: str | None = None
 
 
 class ScoredRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -92,12 +92,14 @@ class KVMemory(KVCache, Protocol):
 class SamplingBatch(Struct, frozen=True):
     """How each of the S sampled rows chooses its token; arrays are [S] unless said. Neutral values switch a stage off.
 
-    Order of the stages: NaN check -> raw log-probabilities (for logprobs) -> banned ids -> bias -> repetition, then
+    Order of the stages: NaN check -> raw log-probabilities (for logprobs) -> allowed and banned ids -> bias -> repetition, then
     frequency and presence penalties -> greedy (temperature < 1e-5: argmax, lowest id on ties) or: divide by temperature
     -> top_n_sigma -> min_p -> top_k -> typical_p -> top_p -> XTC -> draw. A row with a `given` id draws nothing: that id is
     its token, and only its log-probabilities are wanted.
 
     Lists of different lengths are CSR: `*_start` [S + 1] cuts the flat arrays into rows.
+    allowed [M, ceil(V / 32)]: bit i % 32 of word i // 32 says whether id i may be drawn, for the rows of the step whose allowed_row
+    is that row of it; -1, and None for all rows: every id may.
     banned: ids that may not be drawn (sampling/plan.py says whose). bias: distinct ids and what is added to their logits.
     seen: distinct ids of prompt and output, with how often each stands in the output (0: in the prompt only). Repetition
     penalty r: logit / r if logit > 0 else logit * r, for every seen id. Frequency f: - f * count; presence p: - p if count > 0.
@@ -108,7 +110,7 @@ class SamplingBatch(Struct, frozen=True):
     whose mass reaches top_p. XTC: when a second number uniform(seed, position, stream 1) < xtc_probability, of the ids with
     p >= xtc_threshold all but the least likely go (pew 2024). In typical_p and XTC p is renormalised over what is left.
     Draw: u = uniform(seed, position) in [0, 1); the first kept id, in id order, whose cumulative mass exceeds u * total.
-    `num_logprobs` -1: none.
+    `num_logprobs` -1: none. A row of which nothing is left gets id 0.
     """
 
     temperature: npt.NDArray[np.float32]
@@ -135,6 +137,8 @@ class SamplingBatch(Struct, frozen=True):
     seen_start: IntArray
     seen_ids: IntArray
     seen_counts: IntArray
+    allowed_row: IntArray | None = None
+    allowed: IntArray | None = None
 
 
 class Sampled(Struct, frozen=True):

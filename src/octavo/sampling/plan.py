@@ -4,6 +4,8 @@ A `SamplingRow` is one request's state: its parameters as numbers, and, only if 
 far with their counts, DRY's view of the text, the words it may not write. The state is made whole from the request's
 tokens, grows by `append`, and is thrown away with its row. A `GivenToken` draws nothing: its log-probability is asked for.
 
+A row whose answer must match a grammar has a `Matcher`, which says what may come next.
+
 Banned ids come from four sources: ids outside allowed_token_ids, ending ids before min_tokens, bad words about to be
 completed. Biases come from logit_bias and from DRY.
 """
@@ -19,6 +21,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from octavo.errors import InvalidRequest
+from octavo.grammar.matcher import Matcher
 from octavo.ops.interface import IntArray, SamplingBatch, concat_start
 from octavo.params import SamplingParams
 from octavo.sampling.bad_words import BadWords
@@ -83,14 +86,23 @@ class SamplingRow:
     """One request's sampling state. `num_tokens` counts prompt and output: the position of the token that comes next."""
 
     def __init__(
-        self, params: SamplingParams, eos_token_ids: Sequence[int], token_ids: IntArray, num_prompt_tokens: int, vocab_size: int
+        self,
+        params: SamplingParams,
+        eos_token_ids: Sequence[int],
+        token_ids: IntArray,
+        num_prompt_tokens: int,
+        vocab_size: int,
+        matcher: Matcher | None = None,
     ) -> None:
-        """`token_ids` are prompt + output known so far. Raises InvalidRequest when there is no seed to draw by, or when
+        """`token_ids` are prompt + output known so far, `matcher` that of the answer's grammar, if it has one.
+
+        Raises InvalidRequest when there is no seed to draw by, or when
         a parameter names an id that the model does not have."""
         if params.seed is None:
             raise InvalidRequest("a request must have a seed by the time it is sampled", param="seed")
         check_ids(params, vocab_size)
         self.params = params
+        self.matcher = matcher
         self.num_tokens = len(token_ids)
         self._first_free = num_prompt_tokens + params.min_tokens  # from this position on, ending ids may be drawn
         ending = {*params.stop_token_ids, *(() if params.ignore_eos else eos_token_ids)}
@@ -147,7 +159,13 @@ class SamplingRow:
     @property
     def is_steady(self) -> bool:
         """Whether all but the position stays as it is from here on."""
-        return self._bad_words is None and self._dry is None and self.seen is None and self.num_tokens >= self._first_free
+        return (
+            self.matcher is None
+            and self._bad_words is None
+            and self._dry is None
+            and self.seen is None
+            and self.num_tokens >= self._first_free
+        )
 
     def append(self, token_id: int) -> None:
         """Take note of the token that was drawn."""
@@ -155,6 +173,8 @@ class SamplingRow:
         for memory in (self.seen, self._bad_words, self._dry):
             if memory is not None:
                 memory.append(token_id)
+        if self.matcher is not None:
+            self.matcher.accept(token_id)
 
 
 @dataclass(frozen=True)
@@ -165,6 +185,7 @@ class GivenToken:
     num_logprobs: int
     num_tokens = 0
     banned_ids = _NO_IDS
+    matcher = None
     seen = None
     biases: ClassVar[dict[int, float]] = {}
 
@@ -208,6 +229,7 @@ def build_sampling_batch(rows: Sequence[SamplingRow | GivenToken]) -> SamplingBa
     )
     banned_start, banned_ids = _concat([row.banned_ids for row in rows], np.int32)
     biases = [row.biases for row in rows]
+    allowed_row, allowed = _masks([row.matcher for row in rows])
     seen_start, seen_ids = _concat([_NO_IDS if row.seen is None else row.seen.ids for row in rows], np.int32)
     return SamplingBatch(
         **columns._asdict(),
@@ -220,7 +242,18 @@ def build_sampling_batch(rows: Sequence[SamplingRow | GivenToken]) -> SamplingBa
         seen_start=seen_start,
         seen_ids=seen_ids,
         seen_counts=_concat([_NO_IDS if row.seen is None else row.seen.counts for row in rows], np.int32)[1],
+        allowed_row=allowed_row,
+        allowed=allowed,
     )
+
+
+def _masks(matchers: Sequence[Matcher | None]) -> tuple[IntArray | None, IntArray | None]:
+    """Return SamplingBatch's allowed_row and allowed; the matchers have filled their masks."""
+    masks = [matcher.allowed for matcher in matchers if matcher is not None]
+    if not masks:
+        return None, None
+    has_mask = np.array([matcher is not None for matcher in matchers])
+    return np.where(has_mask, np.cumsum(has_mask) - 1, -1).astype(np.int32), np.stack(masks)
 
 
 def _positions(rows: Sequence[SamplingRow | GivenToken]) -> npt.NDArray[np.uint64]:

@@ -103,4 +103,5 @@ def open_row(state: RequestState) -> NewRow:
         params=state.request.params,
         block_ids=list(state.table.block_ids),
         eos_token_ids=state.request.eos_token_ids,
+        grammar=state.grammar,
     )

@@ -16,6 +16,7 @@ Invariants between plan() and apply(), in any order of theirs:
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 from octavo.kv.block import BlockTable
 from octavo.messages.wire import GenerateRequest
@@ -34,6 +35,7 @@ class Status(enum.Enum):
 class RequestState:
     __slots__ = (
         "ending_ids",
+        "grammar",
         "last_position",
         "num_cached_tokens",
         "num_loaded_tokens",
@@ -63,6 +65,7 @@ class RequestState:
         self.ending_ids = self.stop.ending_ids
         self.last_position = self.stop.max_total - 1  # of a token that may be sampled but is never computed
         self.table = table
+        self.grammar: Any = None  # what the answer must match, a grammar.CompiledGrammar
         self.status = Status.WAITING
         self.num_planned_tokens = 0  # positions handed to a step, finished or not
         self.plain_until = 0  # positions below it need no thought: one token, in a block that is there, and not the last

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -77,8 +78,10 @@ class Scheduler:
 
     # -- requests come and go ------------------------------------------------------------------------------------------
 
-    def add(self, request: GenerateRequest) -> TokenDelta | None:
+    def add(self, request: GenerateRequest, grammar: Any = None) -> TokenDelta | None:
         """Queue `request`. Returns its final delta when its resume_token_ids end it already, else None.
+
+        `grammar`: what its answer must match, a grammar.CompiledGrammar.
 
         Raises RequestError or CapacityError (nothing is queued) when it can never run, EngineError when its id is in use.
         """
@@ -86,6 +89,7 @@ class Scheduler:
             raise EngineError("a request with this id is unfinished")
         check_request(request, self.limits, self.kv.max_tokens)
         state = self._roster.open(request)
+        state.grammar = grammar
         if request.resume_token_ids and (ending := state.stop.check(state.token_ids[-1], state.num_tokens)):
             return TokenDelta(state.request_id, [], *ending)
         self._roster.enqueue(state)
@@ -271,10 +275,14 @@ class Scheduler:
             return None
         if sample.is_nan:
             return self._end_nan(state)
+        if sample.grammar_error is not None:
+            return self._roster.end(state, Ending("error"), error=sample.grammar_error)
         if not sample.token_ids:
             return None
         self._commit(state, state.num_tokens)
         state.token_ids += sample.token_ids
+        if sample.is_complete:
+            return self._end_complete(state, sample)
         if state.num_tokens < state.stop.max_total and state.ending_ids.isdisjoint(sample.token_ids):
             return answer(state, sample.token_ids, sample.logprobs)
         return self._end_within(state, sample)
@@ -284,12 +292,19 @@ class Scheduler:
         if state.status is Status.RUNNING:
             self.kv.commit(state.table, state.token_ids, num_computed_tokens)
             next_border = (num_computed_tokens // self.kv.block_size + 1) * self.kv.block_size
-            state.quiet_until = min(next_border, state.last_position)
+            state.quiet_until = min(next_border, state.last_position) if state.grammar is None else 0  # any token may complete an answer
 
     def _end_nan(self, state: RequestState) -> TokenDelta:
         self.counters.nan_rows += 1
         self.kv.discard(state.table)
         return self._roster.end(state, Ending("error"), error="the model produced NaN for this request")
+
+    def _end_complete(self, state: RequestState, sample: SampledRow) -> TokenDelta:
+        """Return the final delta of an answer that its grammar lets nothing follow."""
+        ending = state.stop.check(sample.token_ids[-1], state.num_tokens)
+        if ending is None or ending.finish_reason == "length":
+            ending = Ending("stop")
+        return self._roster.end(state, ending, token_ids=sample.token_ids, logprobs=sample.logprobs)
 
     def _end_within(self, state: RequestState, sample: SampledRow) -> TokenDelta:
         """Return the delta of sampled tokens, known already, of which one may end the request: those after it are dropped."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from octavo.grammar.matcher import Matcher
 from octavo.messages.step import NewRow, RowStep
 from octavo.ops.interface import IntArray
 from octavo.sampling.plan import GivenToken, SamplingRow
@@ -47,7 +48,12 @@ class Row:
         self.request_id = opened.request_id
         self.token_ids = IntList(opened.token_ids)
         self.block_ids = IntList(opened.block_ids)
-        self.sampling = SamplingRow(opened.params, opened.eos_token_ids, self.token_ids.values, opened.num_prompt_tokens, vocab_size)
+        self.matcher: Matcher | None = None
+        if opened.grammar is not None:
+            self.matcher = opened.grammar.open(opened.token_ids[opened.num_prompt_tokens :])
+        self.sampling = SamplingRow(
+            opened.params, opened.eos_token_ids, self.token_ids.values, opened.num_prompt_tokens, vocab_size, self.matcher
+        )
 
     def tokens_to_score(self, step: RowStep) -> list[GivenToken]:
         """Return the prompt tokens that follow the positions which `step` scores."""

@@ -22,6 +22,7 @@ from octavo.ops.interface import Sampled
 from octavo.sampling.plan import GivenToken, SamplingBatches, SamplingRow
 from octavo.specs.kv import KVSpec
 from octavo.worker.batch import build_batch
+from octavo.worker.masks import MaskFiller
 from octavo.worker.rows import Row
 from octavo.worker.runner import LoadedModel
 
@@ -46,6 +47,8 @@ class Worker:
             self._forward = loaded.backend.compile(loaded.model, self._kv, max_tokens, max_rows)
         self._rows: dict[str, Row] = {}
         self._sampling_batches = SamplingBatches()
+        self._masks = MaskFiller()
+        self._has_matchers = False  # some open row's answer must match a grammar
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Run one step. Raises EngineError, with nothing changed, when the plan cannot be run, and InvalidRequest likewise
@@ -54,6 +57,8 @@ class Worker:
         for request_id in plan.released:
             self._rows.pop(request_id, None)
         self._rows.update(opened)
+        if opened or plan.released:
+            self._has_matchers = any(row.matcher is not None for row in self._rows.values())
         for load in plan.loads:
             self._kv.write_block(load.block_id, load.data)
         steps = [(self._rows[step.request_id], step) for step in plan.rows]
@@ -69,6 +74,7 @@ class Worker:
         return self._kv.read_block(block_id)
 
     def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> tuple[list[SampledRow], list[ScoredRow]]:
+        filling = self._masks.start([row.matcher for row, step in steps if step.wants_sample]) if self._has_matchers else None
         logits = self._forward(build_batch(steps, self._block_size, self._num_groups))
         wanted: list[SamplingRow | GivenToken] = []
         for row, step in steps:
@@ -78,6 +84,8 @@ class Worker:
                 wanted.append(row.sampling)
         if not wanted:
             return [], []
+        if filling is not None:
+            filling.result()
         drawn = self._backend.sample(logits, self._sampling_batches.build(wanted))
         token_ids, is_nan = drawn.token_ids.tolist(), drawn.is_nan.tolist()
         sampled, scored, index = [], [], 0
@@ -155,10 +163,13 @@ def _take(row: Row, index: int, token_id: int, is_nan: bool, drawn: Sampled) -> 
     row.append(token_id)
     if is_nan:
         return SampledRow(request_id=row.request_id, token_ids=[], is_nan=True)
-    count = row.sampling.params.logprobs
-    if count is None:
-        return SampledRow(request_id=row.request_id, token_ids=[token_id])
-    return SampledRow(request_id=row.request_id, token_ids=[token_id], logprobs=[_logprobs(index, count, drawn)])
+    count, matcher = row.sampling.params.logprobs, row.matcher
+    logprobs = None if count is None else [_logprobs(index, count, drawn)]
+    if matcher is None:
+        return SampledRow(request_id=row.request_id, token_ids=[token_id], logprobs=logprobs)
+    if matcher.error is not None:
+        return SampledRow(request_id=row.request_id, token_ids=[], grammar_error=matcher.error)
+    return SampledRow(request_id=row.request_id, token_ids=[token_id], logprobs=logprobs, is_complete=matcher.is_complete)
 
 
 def _scores(row: Row, indices: range, drawn: Sampled) -> ScoredRow:

@@ -180,6 +180,8 @@ class Sampler:
         seen_start: _I32,
         seen_ids: _I32,
         seen_counts: _I32,
+        allowed_row: _I32 | None,
+        allowed: _I32 | None,
         token_ids: _I32,
         is_nan: npt.NDArray[np.bool_],
         logprob: _F32,

@@ -47,6 +47,8 @@ def sample(sampler: _native.Sampler, logits: npt.NDArray[np.float32], how: Sampl
         how.seen_start,
         how.seen_ids,
         how.seen_counts,
+        how.allowed_row,
+        how.allowed,
         result.token_ids,
         result.is_nan,
         result.logprob,

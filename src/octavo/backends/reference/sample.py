@@ -55,7 +55,7 @@ def _choose(raw: FloatArray, how: SamplingBatch, row: int, draw: float, chance: 
     """Return the token and the logits that it was chosen from: those of ids that could not be drawn are -inf."""
     logits = _adjusted(raw, how, row)
     temperature = how.temperature[row]
-    if temperature < GREEDY_TEMPERATURE:
+    if temperature < GREEDY_TEMPERATURE or np.isneginf(logits.max()):
         return int(np.argmax(logits)), logits
     logits /= temperature
     if how.top_n_sigma[row] > 0:
@@ -97,6 +97,9 @@ def _by_typicality(mass: Mass) -> npt.NDArray[np.intp]:
 def _adjusted(raw: FloatArray, how: SamplingBatch, row: int) -> FloatArray:
     """Return a copy of the row's logits with bans, biases and penalties applied."""
     logits = raw.copy()
+    if how.allowed is not None and how.allowed_row is not None and how.allowed_row[row] >= 0:
+        bits = np.unpackbits(how.allowed[how.allowed_row[row]].view(np.uint8), count=len(logits), bitorder="little")
+        logits[bits == 0] = -np.inf
     logits[how.banned_ids[how.banned_start[row] : how.banned_start[row + 1]]] = -np.inf
     bias = slice(how.bias_start[row], how.bias_start[row + 1])
     logits[how.bias_ids[bias]] += how.bias_values[bias]

@@ -1,0 +1,88 @@
+"""From a constraint to a grammar: first to llguidance's own text, then over a vocabulary.
+
+The bounds on what a grammar may cost, to compile and at each token, stand here. They count work, not time: the same grammar passes
+or fails on every machine. Sources: llguidance's documentation of its Lark dialect and of its JSON schema keywords.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from llguidance import LLMatcher, LLParserLimits, grammar_from
+
+from octavo.constraints import StructuredOutputsParams
+from octavo.errors import InvalidRequest
+from octavo.grammar.json_schema import ANY_OBJECT, closed
+from octavo.grammar.matcher import CompiledGrammar
+from octavo.grammar.tags import tags_to_lark
+from octavo.grammar.vocabulary import Vocabulary
+
+WHITESPACE = r"[\x20\x0A\x0D\x09]{1,16}"  # bounded: a small model asked for JSON may write blank lines for ever
+MAX_MESSAGE_CHARS = 200
+
+
+def limits() -> LLParserLimits:
+    return LLParserLimits(
+        initial_lexer_fuel=1_000_000, step_lexer_fuel=200_000, step_max_items=50_000, max_lexer_states=50_000, verbose_errors=False
+    )
+
+
+def to_source(constraint: StructuredOutputsParams) -> str:
+    """Return the constraint as llguidance reads it. Raises InvalidRequest where that can be seen already not to be one."""
+    try:
+        match constraint.kind:
+            case "json":
+                return _json_source(constraint, msgspec.json.decode(str(constraint.json)))
+            case "json_object":
+                return _json_source(constraint, ANY_OBJECT)
+            case "regex":
+                return LLMatcher.grammar_from_regex(constraint.regex or "")
+            case "choice":
+                return LLMatcher.grammar_from_lark("start: " + " | ".join(map(_quoted, constraint.choice or ())))
+            case "grammar":
+                return grammar_from("grammar", constraint.grammar or "")
+            case _:
+                return LLMatcher.grammar_from_lark(tags_to_lark(msgspec.json.decode(str(constraint.structural_tag))))
+    except (ValueError, RecursionError) as error:
+        raise refusal(constraint, str(error)) from None
+
+
+def check(constraint: StructuredOutputsParams) -> None:
+    """Raise InvalidRequest unless the constraint compiles, as far as that can be seen without a vocabulary."""
+    message = LLMatcher.validate_grammar(to_source(constraint), None, limits=limits())
+    if message and not message.startswith("WARNING"):
+        raise refusal(constraint, message)
+
+
+def compile_constraint(constraint: StructuredOutputsParams, vocabulary: Vocabulary) -> CompiledGrammar:
+    """Return the grammar. Raises InvalidRequest."""
+    beginning = LLMatcher(vocabulary.tokens, to_source(constraint), log_level=0, limits=limits())
+    if not beginning.is_error():
+        beginning.compute_bitmask()  # what is slow or endless shows here, where nobody waits for a token
+    if beginning.is_error():
+        raise refusal(constraint, beginning.get_error())
+    return CompiledGrammar(beginning, vocabulary.size)
+
+
+def refusal(constraint: StructuredOutputsParams, reason: str) -> InvalidRequest:
+    """Return what to raise for a constraint that does not compile; `reason` is the library's, shortened to what is safe to show."""
+    name = constraint.kind
+    line = next(iter(reason.strip().splitlines()), "")
+    shown = "".join(character for character in line[:MAX_MESSAGE_CHARS] if character.isprintable())
+    code = "invalid_json_schema" if name in ("json", "structural_tag") else "invalid_value"
+    return InvalidRequest(f"structured_outputs.{name} cannot be held to: {shown}", code=code, param=f"structured_outputs.{name}")
+
+
+def _json_source(constraint: StructuredOutputsParams, schema: Any) -> str:
+    if constraint.disable_additional_properties:
+        schema = closed(schema)
+    if constraint.disable_any_whitespace:
+        return LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": False})
+    pattern = constraint.whitespace_pattern or WHITESPACE
+    return LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": True, "whitespace_pattern": pattern})
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a Lark terminal."""
+    return msgspec.json.encode(text).decode()
