@@ -30,6 +30,7 @@ class Choice:
         self.request_id = request_id
         self._index = index
         self._tokenizer = tokenizer
+        self._ending_ids = frozenset((*request.eos_token_ids, *params.stop_token_ids))  # a grammar may end an answer without one
         self._detokenizer = Detokenizer(
             tokenizer,
             skip_special_tokens=params.skip_special_tokens,
@@ -49,7 +50,7 @@ class Choice:
         self.output_token_ids += delta.token_ids
         finish_reason, stop_reason = delta.finish_reason, delta.stop_reason
         shown = delta.token_ids
-        if finish_reason == "stop" and not self.request.params.include_stop_str_in_output:
+        if finish_reason == "stop" and shown and shown[-1] in self._ending_ids and not self.request.params.include_stop_str_in_output:
             shown = shown[:-1]  # the token that ended the answer is an output token but no text
         piece = self._detokenizer.push(shown)
         text = piece.text
