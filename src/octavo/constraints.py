@@ -30,6 +30,15 @@ Json = dict[str, Any]
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
+class Thoughts(msgspec.Struct, frozen=True, kw_only=True):
+    """Reasoning that may come before the answer: the marks around it, as texts or as the ids of their tokens. `is_begun`: the answer
+    begins inside it."""
+
+    open: str | int
+    close: str | int
+    is_begun: bool
+
+
 class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an answer must match, of one kind. Raises InvalidRequest naming the field and the bound.
 
@@ -38,7 +47,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True, omit_de
     `structural_tag`: {"structures": [{"begin", "schema", "end"}], "triggers": [...]}: text in which each trigger begins one of the
     structures. Blank space in JSON is bounded: `whitespace_pattern` is what may stand where JSON takes some,
     `disable_any_whitespace` allows none. `disable_additional_properties`: objects with properties have no others unless the schema
-    says so.
+    says so. `thoughts`: what may come first, in any words; the server sets it for models that reason.
     """
 
     json: str | Json | None = None
@@ -50,6 +59,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True, omit_de
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
     whitespace_pattern: str | None = None
+    thoughts: Thoughts | None = None
 
     def __post_init__(self) -> None:
         kinds = [kind for kind in KINDS if getattr(self, kind) is not None]

@@ -122,7 +122,7 @@ def test_the_description_has_every_endpoint_of_a_model_that_generates_and_only_f
     described = call(app, "GET", "/openapi.json").json()
     schemas = described["components"]["schemas"]
     assert {"temperature", "tools", "bad_words"} <= set(schemas["ChatRequest"]["properties"])
-    assert not {"audio", "structured_outputs", "suffix"} & set(schemas["ChatRequest"]["properties"])
+    assert not {"audio", "guided_json", "suffix"} & set(schemas["ChatRequest"]["properties"])
     assert schemas["ChatRequest"]["additionalProperties"] is False
     assert all(reference.rsplit("/", 1)[1] in schemas for reference in references(described))
 

@@ -144,8 +144,13 @@ def test_a_chat_tells_of_its_prompt_what_is_asked_for(app, engine):
 
 
 @pytest.mark.parametrize(("url", "body"), [(CHAT_URL, CHAT), (TEXT_URL, COMPLETION)], ids=["chat", "text"])
-def test_structured_output_is_refused_in_plain_words(app, url, body):
-    for fields in ({"response_format": {"type": "json_object"}}, {"guided_json": {}}, {"structured_outputs": {"json": {}}}):
-        response = post(app, url, body | fields)
+def test_structured_output_without_its_library_is_refused_in_plain_words(app, url, body, monkeypatch):
+    monkeypatch.setattr("octavo.grammar.library.is_installed", lambda: False)
+    for field, value in (("response_format", {"type": "json_object"}), ("structured_outputs", {"json": {}})):
+        response = post(app, url, body | {field: value})
         assert response.status_code == 400
-        assert "schema" in response.json()["error"]["message"] or "structured output" in response.json()["error"]["message"]
+        error = response.json()["error"]
+        assert error["param"] == field and error["code"] == "unsupported_value"
+        assert "pip install 'octavo[grammar]'" in error["message"]
+    assert post(app, url, body | {"response_format": {"type": "text"}}).status_code == 200
+    assert "structured_outputs" in post(app, url, body | {"guided_json": {}}).json()["error"]["message"]

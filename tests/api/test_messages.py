@@ -150,9 +150,12 @@ def test_tool_choice(client, engine):
     assert len(ask(client, tools=[WEATHER]).content) == 2
     assert len(ask(client, tools=[WEATHER], tool_choice={"type": "auto", "disable_parallel_tool_use": True}).content) == 1
     assert ask(client, tools=[WEATHER], tool_choice={"type": "none"}).content[0].type == "text"
+    engine.says = ['[{"name": "get_weather", "arguments": {"city": "Oslo"}}]']
     for choice in ({"type": "any"}, {"type": "tool", "name": "get_weather"}):
-        with pytest.raises(anthropic.BadRequestError, match="cannot make a model call"):
-            ask(client, tools=[WEATHER], tool_choice=choice)
+        message = ask(client, tools=[WEATHER], tool_choice=choice)
+        assert message.stop_reason == "tool_use"
+        assert [block.input for block in message.content] == [{"city": "Oslo"}]
+        assert engine.requests[-1][1].structured_outputs is not None
 
 
 def test_arguments_that_are_no_json_are_given_under_a_name_of_their_own(client, engine):
@@ -204,8 +207,8 @@ REFUSED = [
     ({"messages": []}, "messages"),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
     ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0]"),
-    ({"tools": [WEATHER | {"strict": True}]}, "strict"),
-    ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
+    ({"tools": [WEATHER | {"strict": 1}]}, "strict"),
+    ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "nope"}}}}, "output_config.format.schema"),
     ({"system": 5}, "system"),
     ({"stop_sequences": [""]}, "stop_sequences"),
     ({"thinking": {"type": "maybe"}}, "thinking.type"),

@@ -116,7 +116,7 @@ def openai_refusals(client: openai.OpenAI, url: str) -> Any:
         (client.chat.completions.create, chat | {"temperature": 9}, bad, "decimal_above_max_value"),
         (client.chat.completions.create, chat | {"max_tokens": 10**6}, bad, "context_length_exceeded"),
         (client.chat.completions.create, chat | {"extra_body": {"nonsense": 1}}, bad, "unknown_parameter"),
-        (client.chat.completions.create, chat | {"response_format": {"type": "json_object"}}, bad, "unsupported_value"),
+        (client.chat.completions.create, chat | {"response_format": {"type": "json_schema"}}, bad, "missing_required_parameter"),
         (client.chat.completions.create, chat | {"messages": []}, bad, "empty_array"),
         (client.completions.create, {"model": MODEL, "prompt": "a", "suffix": "b"}, bad, "unsupported_parameter"),
         (client.embeddings.create, {"model": MODEL, "input": "a"}, bad, "unsupported_task"),

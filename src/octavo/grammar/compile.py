@@ -6,19 +6,21 @@ or fails on every machine. Sources: llguidance's documentation of its Lark diale
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
-from llguidance import LLMatcher, LLParserLimits, grammar_from
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
 
 from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
-from octavo.grammar.json_schema import ANY_OBJECT, closed
+from octavo.grammar.json_schema import ANY_OBJECT, blank_space, closed
+from octavo.grammar.lark import quoted
 from octavo.grammar.matcher import CompiledGrammar
 from octavo.grammar.tags import tags_to_lark
+from octavo.grammar.thoughts import after_thoughts
 from octavo.grammar.vocabulary import Vocabulary
 
-WHITESPACE = r"[\x20\x0A\x0D\x09]{1,16}"  # bounded: a small model asked for JSON may write blank lines for ever
 MAX_MESSAGE_CHARS = 200
 
 
@@ -30,6 +32,11 @@ def limits() -> LLParserLimits:
 
 def to_source(constraint: StructuredOutputsParams) -> str:
     """Return the constraint as llguidance reads it. Raises InvalidRequest where that can be seen already not to be one."""
+    source = _source_of_answer(constraint)
+    return source if constraint.thoughts is None else after_thoughts(constraint.thoughts, source)
+
+
+def _source_of_answer(constraint: StructuredOutputsParams) -> str:
     try:
         match constraint.kind:
             case "json":
@@ -39,7 +46,7 @@ def to_source(constraint: StructuredOutputsParams) -> str:
             case "regex":
                 return LLMatcher.grammar_from_regex(constraint.regex or "")
             case "choice":
-                return LLMatcher.grammar_from_lark("start: " + " | ".join(map(_quoted, constraint.choice or ())))
+                return LLMatcher.grammar_from_lark("start: " + " | ".join(map(quoted, constraint.choice or ())))
             case "grammar":
                 return grammar_from("grammar", constraint.grammar or "")
             case _:
@@ -49,20 +56,28 @@ def to_source(constraint: StructuredOutputsParams) -> str:
 
 
 def check(constraint: StructuredOutputsParams) -> None:
-    """Raise InvalidRequest unless the constraint compiles, as far as that can be seen without a vocabulary."""
-    message = LLMatcher.validate_grammar(to_source(constraint), None, limits=limits())
-    if message and not message.startswith("WARNING"):
-        raise refusal(constraint, message)
+    """Raise InvalidRequest unless the constraint compiles, as far as that can be seen without the model's vocabulary."""
+    _beginning(constraint, _single_bytes())
 
 
 def compile_constraint(constraint: StructuredOutputsParams, vocabulary: Vocabulary) -> CompiledGrammar:
     """Return the grammar. Raises InvalidRequest."""
-    beginning = LLMatcher(vocabulary.tokens, to_source(constraint), log_level=0, limits=limits())
+    return CompiledGrammar(_beginning(constraint, vocabulary.tokens), vocabulary.size)
+
+
+def _beginning(constraint: StructuredOutputsParams, tokens: LLTokenizer) -> LLMatcher:
+    beginning = LLMatcher(tokens, to_source(constraint), log_level=0, limits=limits())
     if not beginning.is_error():
         beginning.compute_bitmask()  # what is slow or endless shows here, where nobody waits for a token
     if beginning.is_error():
         raise refusal(constraint, beginning.get_error())
-    return CompiledGrammar(beginning, vocabulary.size)
+    return beginning
+
+
+@cache
+def _single_bytes() -> LLTokenizer:
+    """Return a vocabulary whose tokens are the bytes."""
+    return LLTokenizer("byte")
 
 
 def refusal(constraint: StructuredOutputsParams, reason: str) -> InvalidRequest:
@@ -79,10 +94,4 @@ def _json_source(constraint: StructuredOutputsParams, schema: Any) -> str:
         schema = closed(schema)
     if constraint.disable_any_whitespace:
         return LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": False})
-    pattern = constraint.whitespace_pattern or WHITESPACE
-    return LLMatcher.grammar_from_json_schema(schema, overrides={"whitespace_flexible": True, "whitespace_pattern": pattern})
-
-
-def _quoted(text: str) -> str:
-    """Return a text as a Lark terminal."""
-    return msgspec.json.encode(text).decode()
+    return LLMatcher.grammar_from_json_schema(schema, overrides=blank_space(constraint.whitespace_pattern))

@@ -1,13 +1,23 @@
-"""JSON schemas changed before they are compiled."""
+"""JSON schemas changed before they are compiled, and how blank space is bounded."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
 
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
+WHITESPACE = r"[\x20\x0A\x0D\x09]{1,16}"  # bounded: a small model asked for JSON may write blank lines for ever
+
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})  # name -> schema
 _VALUES = frozenset({"enum", "const", "default", "examples"})  # no schemas within
+
+
+def blank_space(pattern: str | None = None) -> JsonCompileOptions:
+    """Return the option that says what may stand where JSON takes blank space."""
+    return {"whitespace_flexible": True, "whitespace_pattern": pattern or WHITESPACE}
 
 
 def closed(schema: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from octavo.grammar.lark import json_of, quoted
 
 MAX_STRUCTURES = 128
 MAX_TRIGGERS = 16
@@ -31,7 +31,7 @@ def tags_to_lark(tag: dict[str, Any]) -> str:
         bodies.setdefault(number, []).append(body)
     lines = [f"start: ({' | '.join(f'tag_{number}' for number in bodies)})* TEXT", r"TEXT: /(.|\n)*/"]
     for number, choices in bodies.items():
-        lines.append(f"trigger_{number}[lazy]: TEXT {_quoted(triggers[number])}")
+        lines.append(f"trigger_{number}[lazy]: TEXT {quoted(triggers[number])}")
         lines.append(f"tag_{number}: trigger_{number} ({' | '.join(choices)})")
     return "\n".join(lines)
 
@@ -48,9 +48,5 @@ def _body(structure: Any, triggers: list[str]) -> tuple[int, str]:
     if not isinstance(schema, dict | bool):
         raise ValueError("the schema of a structure must be an object")
     rest = begin.removeprefix(triggers[number])
-    parts = [_quoted(rest) if rest else "", f"%json {msgspec.json.encode(schema).decode()}", _quoted(end) if end else ""]
+    parts = [quoted(rest) if rest else "", json_of(schema), quoted(end) if end else ""]
     return number, " ".join(part for part in parts if part)
-
-
-def _quoted(text: str) -> str:
-    return msgspec.json.encode(text).decode()

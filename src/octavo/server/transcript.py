@@ -9,16 +9,18 @@ from octavo.errors import RequestError
 
 Message = dict[str, Any]
 
+_FORMAT = re.compile(r"response_format(\.json_schema)?")
 _PLACE = re.compile(r"messages\[(\d+)\]")
 
 
 class Transcript:
-    """`field`: the request's field that the messages come from; `effort`: the one that a chat calls reasoning_effort. Errors are
-    told in their terms."""
+    """`field`: the request's field that the messages come from; `effort` and `format`: those that a chat calls reasoning_effort and
+    response_format. Errors are told in their terms."""
 
-    def __init__(self, field: str, effort: str) -> None:
+    def __init__(self, field: str, effort: str, format: str) -> None:
         self.messages: list[Message] = []
         self._effort = effort
+        self._format = format
         self._field = field
         self._origins: list[int | None] = []
 
@@ -44,6 +46,8 @@ class Transcript:
         if (error.param or "").startswith("tools["):  # there the function stands in the tool itself
             error.param = (error.param or "").replace(".function", "", 1)
             error.message = error.message.replace(".function", "", 1)
+        if (error.param or "").startswith("response_format"):
+            error.param, error.message = (_FORMAT.sub(self._format, text) for text in (error.param or "", error.message))
         place = _PLACE.match(error.param or "")
         if place is None:
             if error.param in ("messages", "prompt"):

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
 from octavo.metrics.catalogue import RequestType
 from octavo.metrics.recorder import MetricsRecorder
@@ -25,8 +26,10 @@ from octavo.server.openai.models import check_model
 from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params, truncated
 from octavo.server.openai.schemas import ChatRequest, TokenizeChatRequest
 from octavo.server.state import Engine, ServerState
+from octavo.server.structured import behind_thoughts
+from octavo.server.tool_use import ToolUse, read_tool_use
 from octavo.text.conversation import validate_messages
-from octavo.text.tools import Tool, read_tool_choice, validate_tools
+from octavo.text.tools import Tool
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,12 @@ async def open_turn(request: Request, body: ChatRequest, name: str, api: Request
     engine = state.admit()
     check_model(engine, body.model)
     check_combinations(body)
-    tools, token_ids = await state.in_text_pool(_read_prompt, state, engine, body)
-    reading = _reading(state, engine, body, tools, token_ids)
-    params = _params(body, engine, len(token_ids))
+    use, token_ids = await state.in_text_pool(_read_prompt, state, engine, body)
+    reading = _reading(state, engine, body, use, token_ids)
+    constraint = use.constraint
+    if constraint is not None:
+        constraint = behind_thoughts(constraint, reading.thinking, engine.tokenizer, is_begun=reading.begins_thinking)
+    params = _params(body, engine, len(token_ids), constraint)
     if reading.looks_for_any(engine.tokenizer.control_tokens):
         params = msgspec.structs.replace(params, skip_special_tokens=False)
     prompt = Prompt(token_ids, params, _echo(body))
@@ -87,10 +93,10 @@ def check_combinations(body: ChatRequest) -> None:
         raise InvalidRequest("top_logprobs needs logprobs true", param="top_logprobs")
 
 
-def _read_prompt(state: ServerState, engine: Engine, body: ChatRequest) -> tuple[list[Tool], list[int]]:
-    """Return the tools that are offered, and the prompt. Runs off the event loop, for both may be long."""
-    tools = _offered_tools(state, body)
-    return tools, _prompt_token_ids(engine, body, tools)
+def _read_prompt(state: ServerState, engine: Engine, body: ChatRequest) -> tuple[ToolUse, list[int]]:
+    """Return what is to become of tools and format, and the prompt. Runs off the event loop, for all may be long."""
+    use = read_tool_use(body, state.answer_format.calls, engine.tokenizer)
+    return use, _prompt_token_ids(engine, body, use.offered)
 
 
 def _prompt_token_ids(engine: Engine, body: ChatRequest, tools: list[Tool]) -> list[int]:
@@ -134,28 +140,6 @@ def render(
     return engine.tokenizer.with_special_tokens(token_ids) if body.add_special_tokens else token_ids
 
 
-def _offered_tools(state: ServerState, body: ChatRequest) -> list[Tool]:
-    """Return the tools that the model is told of: none when it must not call any. Raises InvalidRequest."""
-    tools = validate_tools(body.tools or [])
-    choice = read_tool_choice(body.tool_choice, tools)
-    if choice.kind == "none":
-        return []
-    if choice.kind != "auto":
-        raise InvalidRequest(
-            "this server cannot make a model call a tool; send tool_choice auto, and ask for the call in the messages",
-            code="unsupported_value",
-            param="tool_choice",
-        )
-    if state.answer_format.calls is None:
-        raise InvalidRequest(
-            "tools are off, or it is not known how this model writes tool calls; leave tools out, send tool_choice none, "
-            "or start the server with --tool-call-parser NAME",
-            code="unsupported_parameter",
-            param="tools",
-        )
-    return tools
-
-
 def _template_kwargs(variables: frozenset[str], body: ChatRequest) -> dict[str, Any]:
     """Return chat_template_kwargs with the reasoning effort, in the word that this template has for it. Raises InvalidRequest."""
     kwargs = dict(body.chat_template_kwargs or {})
@@ -176,12 +160,12 @@ def _template_kwargs(variables: frozenset[str], body: ChatRequest) -> dict[str, 
     return kwargs
 
 
-def _reading(state: ServerState, engine: Engine, body: ChatRequest, tools: list[Tool], token_ids: list[int]) -> Reading:
+def _reading(state: ServerState, engine: Engine, body: ChatRequest, use: ToolUse, token_ids: list[int]) -> Reading:
     thinking = state.answer_format.thinking
     return Reading(
-        calls=state.answer_format.calls if tools else None,
+        calls=use.calls,
         thinking=thinking,
-        schemas={tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in tools},
+        schemas={tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in use.callable},
         max_calls=1 if body.parallel_tool_calls is False else None,
         begins_thinking=begins_thinking(thinking, engine.tokenizer, token_ids, _continued(body)),
         shows_reasoning=body.include_reasoning is not False,
@@ -203,11 +187,18 @@ def _echo(body: ChatRequest) -> str:
     return validate_messages(body.messages)[-1]["content"] or ""
 
 
-def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int) -> SamplingParams:
+def _params(body: ChatRequest, engine: Engine, num_prompt_tokens: int, constraint: StructuredOutputsParams | None) -> SamplingParams:
     max_model_len = engine.ready.max_model_len
     room = room_for_answer(num_prompt_tokens, max_model_len, "messages")
     if body.max_tokens is not None:
         check_max_tokens(body.max_tokens, num_prompt_tokens, max_model_len, "messages")
     max_tokens = min(room, body.max_tokens or body.max_completion_tokens or room)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return sampling_params(body, engine.generation, max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=body.prompt_logprobs)
+    return sampling_params(
+        body,
+        engine.generation,
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        prompt_logprobs=body.prompt_logprobs,
+        structured_outputs=constraint,
+    )

@@ -88,6 +88,11 @@ def read_tool_choice(choice: object, tools: list[Tool]) -> ToolChoice:
     return ToolChoice("required")
 
 
+def strict_names(tools: list[Any]) -> set[str]:
+    """Return the names of those of `tools`, as they came and are valid, whose arguments must match their schema."""
+    return {tool["function"]["name"] for tool in tools if tool["function"].get("strict")}
+
+
 def _tool(tool: object, where: str) -> Tool:
     fields = _object(tool, where, ("type", "function"))
     if fields.get("type") != "function":
@@ -115,13 +120,8 @@ def _function(function: object, where: str) -> Tool:
     if fields.get("parameters") is not None:
         check_schema(fields["parameters"], f"{where}.parameters")
         clean["parameters"] = fields["parameters"]
-    strict = fields.get("strict")
-    if strict is not None and strict is not False:
-        raise InvalidRequest(
-            f"{where}.strict: this server cannot hold a model to a schema; send strict false, and check the arguments",
-            code="unsupported_value",
-            param=f"{where}.strict",
-        )
+    if not isinstance(fields.get("strict"), bool | None):
+        raise InvalidRequest(f"{where}.strict must be true or false", code="invalid_type", param=f"{where}.strict")
     return clean
 
 

@@ -27,7 +27,7 @@ _BY_ROLE = {"user": ("text", "tool_result"), "assistant": ("text", "thinking", "
 
 def to_transcript(system: Any, messages: list[Any]) -> Transcript:
     """Return the conversation as chat messages. Raises InvalidRequest."""
-    transcript = Transcript("messages", effort="output_config.effort")
+    transcript = Transcript("messages", effort="output_config.effort", format="output_config.format")
     if system:
         transcript.add({"role": "system", "content": _text(system, "system")}, None)
     for i, message in enumerate(messages):

@@ -75,6 +75,7 @@ def _as_chat(state: ServerState, body: CountTokensRequest, transcript: Transcrip
         "continue_final_message": continues or None,
         "tools": None if body.tools is None else [_as_chat_tool(tool, f"tools[{i}]") for i, tool in enumerate(body.tools)],
         "tool_choice": _as_chat_choice(body),
+        "response_format": _as_chat_format(body),
         "parallel_tool_calls": False if choice is not None and choice.disable_parallel_tool_use else None,
         "reasoning_effort": _effort(state, body),
         "include_reasoning": body.thinking is not None and body.thinking.type != "disabled" and body.thinking.display != "omitted",
@@ -116,6 +117,14 @@ def _as_chat_choice(body: CountTokensRequest) -> Any:
     if choice.type == "tool":
         return {"type": "function", "function": {"name": choice.name}}
     return "required" if choice.type == "any" else choice.type
+
+
+def _as_chat_format(body: CountTokensRequest) -> Any:
+    """{"type": "json_schema", "schema": ...} -> {"type": "json_schema", "json_schema": {"name": ..., "schema": ...}}."""
+    asked = body.output_config.format if body.output_config is not None else None
+    if not isinstance(asked, dict) or asked.get("type") != "json_schema":
+        return asked
+    return {"type": "json_schema", "json_schema": {"name": "answer"} | {name: value for name, value in asked.items() if name != "type"}}
 
 
 def _effort(state: ServerState, body: CountTokensRequest) -> str | None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, WithJsonSchema
 
 from octavo.params import MAX_STOP_STRING_CHARS, MAX_STOP_STRINGS
+from octavo.server.openai.format_schemas import MAX_WORDS
 from octavo.server.openai.messages_schema import FUNCTION_FIELDS, MAX_MESSAGES, tools_schema
 from octavo.server.openai.schemas import MAX_NAME_CHARS, MAX_SALT_CHARS, Body, Refused, Strict
 from octavo.server.openai.values import MAX_TEMPLATE_KWARGS, MAX_TOKENS
@@ -19,6 +20,13 @@ MAX_BLOCKS = 1024
 MAX_CACHE_CONTROL = 16  # entries
 
 _OBJECTS = {"type": "array", "items": {"type": "object", "maxProperties": 32}}
+_SCHEMA_FORMAT = {
+    "type": "object",
+    "properties": {"type": {"const": "json_schema"}, "schema": {"type": "object", "maxProperties": MAX_WORDS}},
+    "required": ["type", "schema"],
+    "additionalProperties": False,
+}
+_FORMAT_SCHEMA = {"anyOf": [_SCHEMA_FORMAT, {"type": "null"}]}
 _SYSTEM_SCHEMA = {"anyOf": [{"type": "string", "maxLength": 8 << 20}, _OBJECTS | {"maxItems": MAX_BLOCKS}]}
 _TOOL_FIELDS = {
     "type": {"enum": ["custom", None]},
@@ -51,7 +59,7 @@ class Thinking(Strict):
 
 class OutputConfig(Strict):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
-    format: None = None
+    format: Annotated[Any, WithJsonSchema(_FORMAT_SCHEMA)] = None
 
 
 class ToolChoice(Strict):

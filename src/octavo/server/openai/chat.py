@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -42,7 +43,8 @@ async def _chunks(question: Question[ChatRequest], turn: Turn) -> Chunks:
         return header.chunk([choice], turn.usage.as_dict() if header.with_running_usage else None)
 
     async with aclosing(turn.parts) as parts:
-        async for part in parts:
+        async for answered in parts:
+            part = _of_named_tool(answered) if isinstance(body.tool_choice, dict) else answered
             if part.index == 0 and part.event.prompt_logprobs:
                 scored += as_prompt_logprobs(only_top(part.event.prompt_logprobs, body.prompt_logprobs))
             if not (part.event.token_ids or part.finish_reason):
@@ -59,6 +61,11 @@ async def _chunks(question: Question[ChatRequest], turn: Turn) -> Chunks:
                 yield chunk(choice)
     if header.with_usage:
         yield header.chunk([], turn.usage.as_dict())
+
+
+def _of_named_tool(part: AnswerPart) -> AnswerPart:
+    """Return the part as OpenAI ends it: a call that was asked for by name is no decision of the model's."""
+    return replace(part, finish_reason="stop") if part.finish_reason == "tool_calls" else part
 
 
 def _choices(part: AnswerPart, names: TokenNames, *, with_token_ids: bool) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.client.outputs import PositionLogprobs, RequestOutput
+from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
 from octavo.server.openai.answering import Chunks, Question, read_question, respond
 from octavo.server.openai.events import paced_events
@@ -31,6 +32,7 @@ from octavo.server.openai.sampling import (
 )
 from octavo.server.openai.schemas import CompletionRequest
 from octavo.server.state import Engine, ServerState
+from octavo.server.structured import read_constraint
 from octavo.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -62,10 +64,11 @@ def _check_combinations(body: CompletionRequest) -> None:
 
 
 def _prompts(engine: Engine, body: CompletionRequest) -> list[Prompt]:
-    return [_prompt(prompt, engine, body) for prompt in body.prompt]
+    constraint = read_constraint(body.response_format, body.structured_outputs)
+    return [_prompt(prompt, engine, body, constraint) for prompt in body.prompt]
 
 
-def _prompt(prompt: str | list[int], engine: Engine, body: CompletionRequest) -> Prompt:
+def _prompt(prompt: str | list[int], engine: Engine, body: CompletionRequest, constraint: StructuredOutputsParams | None) -> Prompt:
     tokenizer, max_model_len = engine.tokenizer, engine.ready.max_model_len
     if isinstance(prompt, str):
         if body.truncate_prompt_tokens is None:
@@ -83,7 +86,12 @@ def _prompt(prompt: str | list[int], engine: Engine, body: CompletionRequest) ->
     check_max_tokens(max_tokens, len(kept), max_model_len, "prompt")
     asked = [count for count in (body.prompt_logprobs, body.logprobs if body.echo else None) if count is not None]
     params = sampling_params(
-        body, engine.generation, max_tokens=max_tokens, logprobs=body.logprobs, prompt_logprobs=max(asked) if asked else None
+        body,
+        engine.generation,
+        max_tokens=max_tokens,
+        logprobs=body.logprobs,
+        prompt_logprobs=max(asked) if asked else None,
+        structured_outputs=constraint,
     )
     return Prompt(kept, params, text)
 

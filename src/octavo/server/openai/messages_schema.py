@@ -83,7 +83,7 @@ FUNCTION_FIELDS: dict[str, Any] = {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$", "maxLength": 64},
     "description": _or_null({"type": "string", "maxLength": MAX_DESCRIPTION_CHARS}),
     "parameters": _or_null({"type": "object", "maxProperties": MAX_SCHEMA_WORDS}),
-    "strict": {"enum": [False, None]},
+    "strict": {"enum": [True, False, None]},
 }
 
 
@@ -97,4 +97,7 @@ _FUNCTION = {"type": "object", "properties": FUNCTION_FIELDS, "required": ["name
 TOOLS_SCHEMA: dict[str, Any] = {
     "anyOf": [tools_schema({"type": {"const": "function"}, "function": _FUNCTION}, ["type", "function"]), {"type": "null"}]
 }
-TOOL_CHOICE_SCHEMA: dict[str, Any] = {"enum": ["none", "auto", None]}
+_NAMED_CHOICE = _closed(
+    ["type", "function"], {"type": {"const": "function"}, "function": _closed(["name"], {"name": FUNCTION_FIELDS["name"]})}
+)
+TOOL_CHOICE_SCHEMA: dict[str, Any] = {"anyOf": [{"enum": ["none", "auto", "required", None]}, _NAMED_CHOICE]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from octavo.constraints import StructuredOutputsParams
 from octavo.errors import ContextLengthExceeded, InvalidRequest
 from octavo.params import SamplingParams
 from octavo.server.openai.schemas import RequestBody
@@ -77,7 +78,13 @@ _FROM_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def sampling_params(
-    body: RequestBody, defaults: GenerationDefaults, *, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None
+    body: RequestBody,
+    defaults: GenerationDefaults,
+    *,
+    max_tokens: int,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+    structured_outputs: StructuredOutputsParams | None,
 ) -> SamplingParams:
     """Return the parameters of a request; what it leaves out is the model's default, else SamplingParams' own.
 
@@ -94,4 +101,5 @@ def sampling_params(
         prompt_logprobs=prompt_logprobs,
         logit_bias=body.logit_bias,
         stop=tuple(body.stop),
+        structured_outputs=structured_outputs,
     )

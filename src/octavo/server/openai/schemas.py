@@ -2,7 +2,7 @@
 
 A field that is known but not honoured stands in its schema's `refused` with the values of it that ask for nothing: those
 pass, null always does, others are refused by name. Messages and chat_template_kwargs are checked by text.chat.ChatTemplate,
-tools and tool_choice by text.tools.
+tools and tool_choice by text.tools, response_format and structured_outputs by server.structured.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from octavo.params import (
     MIN_REPETITION_PENALTY,
 )
 from octavo.server.openai import values
+from octavo.server.openai.format_schemas import RESPONSE_FORMAT_SCHEMA, STRUCTURED_OUTPUTS_SCHEMA
 from octavo.server.openai.messages_schema import MAX_MESSAGES, MESSAGES_SCHEMA, TOOL_CHOICE_SCHEMA, TOOLS_SCHEMA
 from octavo.server.openai.values import MAX_METADATA, MAX_PROMPT_CHARS, MAX_PROMPTS, MAX_TEMPLATE_KWARGS, MAX_TOKENS
 from octavo.text.tools import MAX_TOOLS
@@ -47,7 +48,7 @@ class Refused:
     reason: str = "is not supported by this server; leave it out"
 
 
-STRUCTURED = Refused(reason="asks for structured output, which this server cannot hold an answer to; leave it out")
+GUIDED = Refused(reason="is the old name of a field of structured_outputs; send that")
 
 
 class Strict(BaseModel):
@@ -81,15 +82,14 @@ class RequestBody(Body):
     """The fields that chat and text completions share. None: the model's own default, else OpenAI's."""
 
     refused: ClassVar[dict[str, Refused]] = {
-        "guided_choice": STRUCTURED,
-        "guided_grammar": STRUCTURED,
-        "guided_json": STRUCTURED,
-        "guided_regex": STRUCTURED,
+        "guided_choice": GUIDED,
+        "guided_grammar": GUIDED,
+        "guided_json": GUIDED,
+        "guided_regex": GUIDED,
         "length_penalty": Refused((1.0,)),
         "service_tier": Refused(("auto", "default")),
         "spaces_between_special_tokens": Refused((True,)),
         "store": Refused((False,), "asks for the answer to be stored, and this server stores none; leave it out"),
-        "structured_outputs": STRUCTURED,
         "use_beam_search": Refused((False,)),
     }
 
@@ -141,7 +141,8 @@ class RequestBody(Body):
     prompt_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
-    response_format: Annotated[None, BeforeValidator(values.read_response_format), WithJsonSchema(values.RESPONSE_FORMAT_SCHEMA)] = None
+    response_format: Annotated[Any, WithJsonSchema(RESPONSE_FORMAT_SCHEMA)] = None
+    structured_outputs: Annotated[Any, WithJsonSchema(STRUCTURED_OUTPUTS_SCHEMA)] = None
 
     cache_salt: str | None = Field(None, min_length=1, max_length=MAX_SALT_CHARS, pattern=r"^[^@/\\\x00]*$")
     request_id: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]*$")

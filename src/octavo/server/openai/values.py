@@ -1,4 +1,4 @@
-"""Fields that come in several shapes, read into one: stop strings, logit_bias, prompts, response_format.
+"""Fields that come in several shapes, read into one: stop strings, logit_bias, prompts.
 
 Each reader raises PydanticCustomError with one of OpenAI's codes. Beside it stands the JSON schema of what it takes, for
 /openapi.json.
@@ -44,12 +44,6 @@ PROMPT_SCHEMA = {
         _TOKEN_IDS,
         {"type": "array", "items": _PROMPT_TEXT, "minItems": 1, "maxItems": MAX_PROMPTS},
         {"type": "array", "items": _TOKEN_IDS, "minItems": 1, "maxItems": MAX_PROMPTS},
-    ]
-}
-RESPONSE_FORMAT_SCHEMA = {
-    "anyOf": [
-        {"type": "object", "properties": {"type": {"const": "text"}}, "required": ["type"], "additionalProperties": False},
-        {"type": "null"},
     ]
 }
 DOCUMENTS_SCHEMA = {
@@ -153,19 +147,3 @@ def read_documents(value: Any) -> list[dict[str, str]] | None:
     if not all(isinstance(text, str) for document in value for text in document.values()):
         raise PydanticCustomError("invalid_type", "the fields of a document must be strings")
     return value
-
-
-def read_response_format(value: Any) -> None:
-    """Only {"type": "text"}, which asks for nothing."""
-    if value is None:
-        return
-    kind = value.get("type") if isinstance(value, dict) else None
-    if not isinstance(kind, str):
-        raise PydanticCustomError("invalid_type", 'response_format must be an object such as {"type": "text"}')
-    if kind in ("json_object", "json_schema"):
-        raise PydanticCustomError(
-            "unsupported_value",
-            'this server cannot hold an answer to a schema; response_format takes {"type": "text"}',
-        )
-    if kind != "text" or len(value) > 1:
-        raise PydanticCustomError("invalid_value", 'response_format must be {"type": "text"}')

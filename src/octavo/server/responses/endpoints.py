@@ -147,6 +147,8 @@ def _as_chat(body: ResponsesRequest, transcript: Transcript) -> ChatRequest:
         "messages": transcript.messages,
         "tools": None if body.tools is None else [_as_chat_tool(tool) for tool in body.tools],
         "tool_choice": _as_chat_choice(body.tool_choice),
+        "response_format": _as_chat_format(body),
+        "structured_outputs": body.structured_outputs,
         "parallel_tool_calls": body.parallel_tool_calls,
         "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
         "max_completion_tokens": body.max_output_tokens,
@@ -177,6 +179,14 @@ def _as_chat_choice(choice: Any) -> Any:
     return {"type": "function", "function": {name: value for name, value in choice.items() if name != "type"}}
 
 
+def _as_chat_format(body: ResponsesRequest) -> Any:
+    """{"type": "json_schema", "name": ...} -> {"type": "json_schema", "json_schema": {"name": ...}}."""
+    asked = body.text.format if body.text is not None else None
+    if not isinstance(asked, dict) or asked.get("type") != "json_schema":
+        return asked
+    return {"type": "json_schema", "json_schema": {name: value for name, value in asked.items() if name != "type"}}
+
+
 def _empty_response(body: ResponsesRequest, response_id: str, *, is_stored: bool) -> dict[str, Any]:
     """Return the response before there is any output: what was asked, and what stands for what was not."""
     asked = body.model_dump(exclude=set(NOT_STREAMED_FIELDS))
@@ -194,7 +204,7 @@ def _empty_response(body: ResponsesRequest, response_id: str, *, is_stored: bool
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
         "store": is_stored,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": (body.text.format if body.text is not None else None) or {"type": "text"}},
         "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
         "tools": body.tools or [],
         "top_logprobs": body.top_logprobs or 0,

@@ -25,7 +25,7 @@ _FIELDS = {
 
 def to_transcript(instructions: str | None, earlier: list[Item], given: list[Item]) -> Transcript:
     """Return instructions, the items of earlier responses and those of this request as messages. Raises InvalidRequest."""
-    transcript = Transcript("input", effort="reasoning.effort")
+    transcript = Transcript("input", effort="reasoning.effort", format="text.format")
     if instructions:
         transcript.add({"role": "system", "content": instructions}, None)
     for item in earlier:

@@ -9,7 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from octavo.params import MAX_LOGPROBS
 from octavo.server.openai import values
-from octavo.server.openai.messages_schema import FUNCTION_FIELDS, TOOL_CHOICE_SCHEMA, tools_schema
+from octavo.server.openai.format_schemas import STRUCTURED_OUTPUTS_SCHEMA, TEXT_FORMAT_SCHEMA
+from octavo.server.openai.messages_schema import FUNCTION_FIELDS, tools_schema
 from octavo.server.openai.schemas import MAX_NAME_CHARS, MAX_SALT_CHARS, Body, ReasoningEffort, Refused, Strict
 from octavo.server.openai.values import MAX_METADATA, MAX_TEMPLATE_KWARGS, MAX_TOKENS
 from octavo.server.responses.items import MAX_ITEMS
@@ -26,6 +27,13 @@ _INPUT_SCHEMA = {
     ]
 }
 _TOOLS_SCHEMA = {"anyOf": [tools_schema({"type": {"const": "function"}} | FUNCTION_FIELDS, ["type", "name"]), {"type": "null"}]}
+_NAMED_CHOICE = {
+    "type": "object",
+    "properties": {"type": {"const": "function"}, "name": FUNCTION_FIELDS["name"]},
+    "required": ["type", "name"],
+    "additionalProperties": False,
+}
+_TOOL_CHOICE_SCHEMA = {"anyOf": [{"enum": ["none", "auto", "required", None]}, _NAMED_CHOICE]}
 _INCLUDES = {"type": "array", "items": {"type": "string", "enum": list(_INCLUDABLE)}, "maxItems": 16}
 _INCLUDE_SCHEMA = {"anyOf": [_INCLUDES, {"type": "null"}]}
 
@@ -61,7 +69,7 @@ class Reasoning(Strict):
 
 
 class TextConfig(Strict):
-    format: Annotated[None, BeforeValidator(values.read_response_format), WithJsonSchema(values.RESPONSE_FORMAT_SCHEMA)] = None
+    format: Annotated[Any, WithJsonSchema(TEXT_FORMAT_SCHEMA)] = None
     verbosity: Literal["medium"] | None = None
 
 
@@ -92,10 +100,11 @@ class ResponsesRequest(Body):
     stream_options: ResponsesStreamOptions | None = None
 
     tools: Annotated[list[Any] | None, WithJsonSchema(_TOOLS_SCHEMA)] = Field(None, max_length=MAX_TOOLS)
-    tool_choice: Annotated[Any, WithJsonSchema(TOOL_CHOICE_SCHEMA)] = None
+    tool_choice: Annotated[Any, WithJsonSchema(_TOOL_CHOICE_SCHEMA)] = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextConfig | None = None
+    structured_outputs: Annotated[Any, WithJsonSchema(STRUCTURED_OUTPUTS_SCHEMA)] = None
     include: Annotated[list[str], BeforeValidator(_include), WithJsonSchema(_INCLUDE_SCHEMA)] = Field(default=[], max_length=16)
 
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS)

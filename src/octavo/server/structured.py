@@ -1,0 +1,139 @@
+"""What a request says that its answer must match: response_format, structured_outputs or calls of tools, as one constraint.
+
+A constraint that is returned has been compiled once, so that what cannot be held to is a 400 and reaches no engine. An error names the
+field that the request used. Runs off the event loop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from octavo.constraints import StructuredOutputsParams, Thoughts
+from octavo.errors import InvalidRequest
+from octavo.grammar.library import require
+from octavo.parsers.reasoning import Thinking
+from octavo.text.tokenizer import Tokenizer
+
+FORMAT_TYPES = ("text", "json_object", "json_schema", "structural_tag")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FIELDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+
+
+def read_constraint(response_format: Any, structured_outputs: Any, param: str = "response_format") -> StructuredOutputsParams | None:
+    """Return what the answer must match, None for any text. `param`: the name of the first field. Raises InvalidRequest."""
+    asked, where = _read_format(response_format, param)
+    if structured_outputs is None:
+        if asked is not None:
+            check_constraint(asked, where)
+        return asked
+    if asked is not None:
+        raise InvalidRequest(f"{param} and structured_outputs both say what the answer must match; send one", param="structured_outputs")
+    if not isinstance(structured_outputs, dict):
+        raise InvalidRequest("structured_outputs must be an object", code="invalid_type", param="structured_outputs")
+    _check_fields(structured_outputs, (*_FIELDS, *_OPTIONS), "structured_outputs")
+    require("structured_outputs")
+    constraint = StructuredOutputsParams(**{name: value for name, value in structured_outputs.items() if value is not None})
+    check_constraint(constraint)
+    return constraint
+
+
+def check_constraint(constraint: StructuredOutputsParams, param: str | None = None) -> None:
+    """Raise InvalidRequest unless it compiles; the error is about the field `param`, by default the constraint's own."""
+    require(param or "structured_outputs")
+    from octavo.grammar.compile import check  # the library is an extra
+
+    try:
+        check(constraint)
+    except InvalidRequest as error:
+        raise _about(error, param) from None
+
+
+def forced_calls(schemas: Mapping[str, Any], max_calls: int | None) -> StructuredOutputsParams:
+    """Return what holds an answer to calls of these tools (name -> schema of the arguments). Raises InvalidRequest."""
+    require("tool_choice")
+    from octavo.grammar.calls import calls_to_lark  # the library is an extra
+
+    try:
+        constraint = StructuredOutputsParams(grammar=calls_to_lark(schemas, max_calls))
+    except InvalidRequest as error:
+        raise _about(error, "tools") from None
+    check_constraint(constraint, "tools")
+    return constraint
+
+
+def behind_thoughts(
+    constraint: StructuredOutputsParams, thinking: Thinking | None, tokenizer: Tokenizer, *, is_begun: bool
+) -> StructuredOutputsParams:
+    """Return the constraint for a model that may reason before it answers."""
+    if thinking is None:
+        return constraint
+    marks = (tokenizer.control_tokens.get(mark, mark) for mark in (thinking.open, thinking.close))
+    begin, end = marks
+    return replace(constraint, thoughts=Thoughts(open=begin, close=end, is_begun=is_begun))
+
+
+def _read_format(value: Any, param: str) -> tuple[StructuredOutputsParams | None, str]:
+    """Return what response_format asks for, and the field in which it says so."""
+    if value is None:
+        return None, param
+    if not isinstance(value, dict):
+        raise InvalidRequest(f'{param} must be an object such as {{"type": "json_object"}}', code="invalid_type", param=param)
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        raise InvalidRequest(f"{param}.type must be one of {', '.join(FORMAT_TYPES)}", code="invalid_type", param=f"{param}.type")
+    if kind not in FORMAT_TYPES:
+        raise InvalidRequest(f"{param}.type must be one of {', '.join(FORMAT_TYPES)}", param=f"{param}.type")
+    if kind == "text":
+        _check_fields(value, ("type",), param)
+        return None, param
+    require(param)
+    if kind == "json_object":
+        _check_fields(value, ("type",), param)
+        return StructuredOutputsParams(json_object=True), param
+    if kind == "structural_tag":
+        _check_fields(value, ("type", "structures", "triggers"), param)
+        return _made(param, structural_tag={name: one for name, one in value.items() if name != "type"}), param
+    _check_fields(value, ("type", "json_schema"), param)
+    return _read_schema(value.get("json_schema"), f"{param}.json_schema"), f"{param}.json_schema.schema"
+
+
+def _read_schema(value: Any, param: str) -> StructuredOutputsParams:
+    if value is None:
+        raise InvalidRequest(f"missing required parameter: {param}", code="missing_required_parameter", param=param)
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{param} must be an object", code="invalid_type", param=param)
+    _check_fields(value, ("name", "description", "schema", "strict"), param)
+    for name in ("name", "schema"):
+        if value.get(name) is None:
+            raise InvalidRequest(f"missing required parameter: {param}.{name}", code="missing_required_parameter", param=f"{param}.{name}")
+    if not isinstance(value["name"], str) or _NAME.fullmatch(value["name"]) is None:
+        raise InvalidRequest(f"{param}.name must be 1 to 64 letters, digits, _ or -", param=f"{param}.name")
+    if not isinstance(value.get("description"), str | None) or not isinstance(value.get("strict"), bool | None):
+        raise InvalidRequest(f"{param}: description must be a string, strict true or false", code="invalid_type", param=param)
+    return _made(f"{param}.schema", json=value["schema"])
+
+
+def _made(param: str, **kind: Any) -> StructuredOutputsParams:
+    try:
+        return StructuredOutputsParams(**kind)
+    except InvalidRequest as error:
+        raise _about(error, param) from None
+
+
+def _about(error: InvalidRequest, param: str | None) -> InvalidRequest:
+    """Return the error in terms of the field that the request used."""
+    if param is None or error.param is None:
+        return error
+    return InvalidRequest(error.message.replace(error.param, param, 1), code=error.code, param=param)
+
+
+def _check_fields(value: dict[str, Any], known: tuple[str, ...], param: str) -> None:
+    unknown = next((name for name in value if name not in known), None)
+    if unknown is not None:
+        shown = unknown if isinstance(unknown, str) and unknown.isascii() and unknown.isidentifier() and len(unknown) <= 64 else "a field"
+        raise InvalidRequest(f"{param} has no field {shown}", code="unknown_parameter", param=param)

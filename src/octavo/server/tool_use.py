@@ -1,0 +1,94 @@
+"""What tool_choice and strict come to: which tools the model is told of, how its calls are read, and what its answer must match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from octavo.constraints import StructuredOutputsParams
+from octavo.errors import InvalidRequest
+from octavo.parsers.calls import Grammar
+from octavo.parsers.json_calls import JsonCalls
+from octavo.server.openai.schemas import ChatRequest
+from octavo.server.structured import check_constraint, forced_calls, read_constraint
+from octavo.text.tokenizer import Tokenizer
+from octavo.text.tools import Tool, ToolChoice, read_tool_choice, strict_names, validate_tools
+
+FORCED_CALLS = JsonCalls(is_bare=True)  # as the grammar of forced calls writes them
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """`offered`: the tools that the model is told of; `callable`: those that it may call. `calls`: how calls are read, None where there
+    are none. `constraint`: what the answer must match, None for any text."""
+
+    offered: list[Tool]
+    callable: list[Tool]
+    calls: Grammar | None
+    constraint: StructuredOutputsParams | None
+
+
+def read_tool_use(body: ChatRequest, calls: Grammar | None, tokenizer: Tokenizer) -> ToolUse:
+    """Return what the body's tools, tool_choice, response_format and structured_outputs come to. `calls`: how this model writes calls
+    of its own will, None when that is not known or off. Raises InvalidRequest. Runs off the event loop: it compiles grammars."""
+    tools = validate_tools(body.tools or [])
+    choice = read_tool_choice(body.tool_choice, tools)
+    asked = read_constraint(body.response_format, body.structured_outputs)
+    if choice.kind == "none":
+        return ToolUse([], [], None, asked)
+    if asked is not None:
+        raise InvalidRequest(
+            "an answer cannot both match a format and be free to call tools; send tool_choice none, or leave the format out",
+            param="response_format" if body.structured_outputs is None else "structured_outputs",
+        )
+    if choice.kind in ("required", "function"):
+        return _forced(tools, choice, body)
+    if calls is None:
+        raise InvalidRequest(
+            "tools are off, or it is not known how this model writes tool calls; leave tools out, send tool_choice none, "
+            "or start the server with --tool-call-parser NAME",
+            code="unsupported_parameter",
+            param="tools",
+        )
+    strict = strict_names(body.tools or [])
+    if not strict:
+        return ToolUse(tools, tools, calls, None)
+    return ToolUse(tools, tools, *_strict(tools, strict, calls, tokenizer))
+
+
+def _forced(tools: list[Tool], choice: ToolChoice, body: ChatRequest) -> ToolUse:
+    callable_tools = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
+    max_calls = 1 if choice.kind == "function" or body.parallel_tool_calls is False else None
+    schemas = {tool["function"]["name"]: _arguments(tool) for tool in callable_tools}
+    return ToolUse(tools, callable_tools, FORCED_CALLS, forced_calls(schemas, max_calls))
+
+
+def _strict(tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Tokenizer) -> tuple[Grammar, StructuredOutputsParams]:
+    """Return how calls are read and held to the schemas of the strict ones: only behind the model's opening mark, in canonical form."""
+    opener = calls.openers[0] if calls.openers else ""
+    if not isinstance(calls, JsonCalls) or not opener or opener in tokenizer.control_tokens:
+        raise InvalidRequest(
+            "strict cannot be held to with this model's way of writing calls; send strict false, or tool_choice required",
+            code="unsupported_value",
+            param="tools",
+        )
+    closer = f"\n{calls.closers[0]}" if calls.closers else ""
+    structures = [
+        {
+            "begin": f'{opener}\n{{"name": "{tool["function"]["name"]}", "arguments": ',
+            "schema": _arguments(tool) if tool["function"]["name"] in strict else {"type": "object"},
+            "end": f"}}{closer}",
+        }
+        for tool in tools
+    ]
+    try:
+        constraint = StructuredOutputsParams(structural_tag={"structures": structures, "triggers": [opener]})
+    except InvalidRequest as error:
+        raise InvalidRequest(f"tools: {error.message}", code=error.code, param="tools") from None
+    check_constraint(constraint, "tools")
+    return replace(calls, is_bare=False), constraint
+
+
+def _arguments(tool: Tool) -> Tool:
+    """Return the schema of a tool's arguments, which are an object whatever it says."""
+    parameters: Tool = tool["function"].get("parameters", {})
+    return {"type": "object"} | parameters

@@ -1,0 +1,91 @@
+"""What tool_choice and strict come to, checked with the grammar that comes of them."""
+
+import pytest
+from tests.fakes.grammars import vocabulary
+from tests.fakes.vocabularies import byte_level_tokenizer
+
+from octavo.errors import InvalidRequest
+from octavo.grammar.compile import compile_constraint
+from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
+from octavo.server.openai.schemas import ChatRequest
+from octavo.server.structured import behind_thoughts
+from octavo.server.tool_use import read_tool_use
+
+TOKENIZER = byte_level_tokenizer()
+WORDS = vocabulary(TOKENIZER)
+PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
+
+
+def use(calls="hermes", **fields):
+    body = ChatRequest(model="m", messages=[{"role": "user", "content": "hi"}], **fields)
+    return read_tool_use(body, TOOL_FORMATS.get(calls), TOKENIZER)
+
+
+def tool(name, **more):
+    return {"type": "function", "function": {"name": name, "parameters": PLACE, **more}}
+
+
+def fits(constraint, text):
+    """Whether text can begin an answer, and whether it is a whole one."""
+    matcher = compile_constraint(constraint, WORDS).open(TOKENIZER.encode(text, add_special_tokens=False))
+    if matcher.error is not None:
+        return False, False
+    matcher.accept(TOKENIZER.eos_token_ids[0])
+    return True, matcher.error is None
+
+
+def test_a_strict_tool_is_held_to_its_schema_and_text_and_other_tools_are_free():
+    found = use(tools=[tool("f", strict=True), tool("g")])
+    assert not found.calls.is_bare
+    strict, free = '{"name": "f", "arguments": {"city": "Oslo"}}', '{"name": "g", "arguments": {"x": [1]}}'
+    for text in (
+        "Hello.",
+        f"Well <tool_call>\n{strict}\n</tool_call>",
+        f"<tool_call>\n{free}\n</tool_call> <tool_call>\n{strict}\n</tool_call>",
+    ):
+        assert fits(found.constraint, text) == (True, True), text
+    for text in ('<tool_call>\n{"name": "f", "arguments": {"town', '<tool_call>\n{"name": "h', "<tool_call> no"):
+        assert fits(found.constraint, text) == (False, False), text
+
+
+@pytest.mark.parametrize("calls", ["qwen3_coder", "pythonic", "mistral"])
+def test_strict_is_refused_where_calls_are_written_in_another_way(calls):
+    with pytest.raises(InvalidRequest, match="strict cannot be held to"):
+        use(calls, tools=[tool("f", strict=True)])
+
+
+def test_required_allows_every_tool_and_a_name_only_that_one():
+    required = use(None, tools=[tool("f"), tool("g")], tool_choice="required")
+    named = use(None, tools=[tool("f"), tool("g")], tool_choice={"type": "function", "function": {"name": "g"}})
+    call = '{{"name": "{}", "arguments": {{"city": "a"}}}}'.format
+    assert fits(required.constraint, f"[{call('f')},{call('g')}]") == (True, True)
+    assert fits(named.constraint, f"[{call('g')}]") == (True, True)
+    assert not fits(named.constraint, f"[{call('f')}]")[0] and not fits(named.constraint, f"[{call('g')},")[0]
+    assert not fits(required.constraint, "[]")[0] and not fits(required.constraint, "Hello")[0]
+    assert [len(found.offered) for found in (required, named)] == [2, 2]
+    assert [len(found.callable) for found in (required, named)] == [2, 1]
+
+
+def test_calls_have_an_end():
+    required = use(None, tools=[tool("f")], tool_choice="required")
+    calls = ",".join(['{"name": "f", "arguments": {"city": "a"}}'] * 16)
+    assert fits(required.constraint, f"[{calls}]") == (True, True)
+    assert not fits(required.constraint, f"[{calls},")[0]
+
+
+def test_tools_that_no_grammar_holds_are_refused_under_their_own_name():
+    for fields in ({"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "f"}}}):
+        with pytest.raises(InvalidRequest) as raised:
+            use(tools=[tool("f", parameters={"properties": {"a": {"not": {}}}})], **fields)
+        assert raised.value.param == "tools"
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_reasoning_may_come_before_what_must_match(is_begun):
+    constraint = use(None, structured_outputs={"choice": ["yes", "no"]}).constraint
+    behind = behind_thoughts(constraint, REASONING_FORMATS["qwen3"], TOKENIZER, is_begun=is_begun)
+    begin = "" if is_begun else "<think>"
+    assert fits(behind, f"{begin}hm, yes? {{</think>\n\nyes") == (True, True)
+    assert fits(behind, "yes")[1] == (not is_begun)
+    assert not fits(behind, f"{begin}hm</think>\n\nmaybe")[0]
+    assert behind_thoughts(constraint, None, TOKENIZER, is_begun=is_begun) is constraint
