@@ -20,6 +20,7 @@ import msgspec
 
 from octavo.constraints import StructuredOutputsParams
 from octavo.errors import OctavoError
+from octavo.grammar.sandbox import GrammarSandbox
 from octavo.messages.wire import GenerateRequest
 
 if TYPE_CHECKING:
@@ -46,10 +47,17 @@ class Compiled:
 
 
 class GrammarCompiler:
-    """`open_vocabulary` is called once, on a compiling thread, when the first request needs it."""
+    """`open_vocabulary` is called once, on a compiling thread, when the first request needs it. `check` raises InvalidRequest for what is
+    not safe to compile here; by default it asks a sandbox."""
 
-    def __init__(self, open_vocabulary: Callable[[], Vocabulary], limit_s: float = COMPILE_LIMIT_S) -> None:
+    def __init__(
+        self,
+        open_vocabulary: Callable[[], Vocabulary],
+        check: Callable[[StructuredOutputsParams], None] | None = None,
+        limit_s: float = COMPILE_LIMIT_S,
+    ) -> None:
         self._open_vocabulary = open_vocabulary
+        self._check = check or GrammarSandbox().check
         self._limit_s = limit_s
         self._vocabulary: Vocabulary | None = None
         self._opening = Lock()
@@ -112,6 +120,7 @@ class GrammarCompiler:
     def _compile(self, constraint: StructuredOutputsParams) -> CompiledGrammar:
         from octavo.grammar.compile import compile_constraint  # the library is an extra
 
+        self._check(constraint)
         with self._opening:
             if self._vocabulary is None:
                 self._vocabulary = self._open_vocabulary()

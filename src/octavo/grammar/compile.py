@@ -7,7 +7,7 @@ or fails on every machine. Sources: llguidance's documentation of its Lark diale
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
@@ -19,14 +19,16 @@ from octavo.grammar.lark import quoted
 from octavo.grammar.matcher import CompiledGrammar
 from octavo.grammar.tags import tags_to_lark
 from octavo.grammar.thoughts import after_thoughts
-from octavo.grammar.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from octavo.grammar.vocabulary import Vocabulary
 
 MAX_MESSAGE_CHARS = 200
 
 
 def limits() -> LLParserLimits:
     return LLParserLimits(
-        initial_lexer_fuel=1_000_000, step_lexer_fuel=200_000, step_max_items=50_000, max_lexer_states=50_000, verbose_errors=False
+        initial_lexer_fuel=200_000, step_lexer_fuel=200_000, step_max_items=50_000, max_lexer_states=50_000, verbose_errors=False
     )
 
 

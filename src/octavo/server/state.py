@@ -15,6 +15,7 @@ from octavo.client.pooling import PoolFront, PoolPrompt
 from octavo.config.schema import CacheConfig
 from octavo.config.server_schema import ServerConfig
 from octavo.errors import EngineDead
+from octavo.grammar.sandbox import GrammarSandbox
 from octavo.kv.block_files import derive_secret
 from octavo.messages.stats import StepStats
 from octavo.messages.wire import ControlReply, EngineReady, PauseMode, Phase, PoolTask
@@ -101,6 +102,8 @@ class ServerState:
         self.drained_tokens = DrainRate()
         self._is_draining = False
         self._text_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
+        self.sandbox = GrammarSandbox()
+        self._grammar_pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="grammar")
 
     def attach(self, engine: Engine, cache: CacheConfig | None = None, phases: Sequence[Phase] = ()) -> None:
         """Serve with `engine`. `phases`: of this process' start."""
@@ -185,6 +188,10 @@ class ServerState:
             seconds = self.drained_tokens.seconds_for(engine.num_queued_tokens - limit + 1)
             raise overloaded(f"{engine.num_queued_tokens:,} prompt tokens wait", f"{limit:,} (max_num_queued_tokens)", seconds)
         return engine
+
+    async def in_grammar_pool(self, work: Callable[..., T], *args: Any) -> T:
+        """Return work(*args), done where it holds up neither the event loop nor tokenising: it may wait for the sandbox."""
+        return await asyncio.get_running_loop().run_in_executor(self._grammar_pool, work, *args)
 
     async def in_text_pool(self, work: Callable[..., T], *args: Any) -> T:
         """Return work(*args), done off the event loop: tokenising a long text takes time."""

@@ -1,7 +1,7 @@
 """What a request says that its answer must match: response_format, structured_outputs or calls of tools, as one constraint.
 
-A constraint that is returned has been compiled once, so that what cannot be held to is a 400 and reaches no engine. An error names the
-field that the request used. Runs off the event loop.
+A constraint that is returned has been compiled once, in the sandbox, so that what cannot be held to is a 400 and reaches no engine. An
+error names the field that the request used. Runs off the event loop.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from msgspec.structs import replace
 
 from octavo.constraints import StructuredOutputsParams, Thoughts
 from octavo.errors import InvalidRequest
+from octavo.grammar.calls import calls_to_lark
 from octavo.grammar.library import require
+from octavo.grammar.sandbox import GrammarSandbox
 from octavo.parsers.reasoning import Thinking
+from octavo.server.openai.schemas import ChatRequest, RequestBody
 from octavo.text.tokenizer import Tokenizer
 
 FORMAT_TYPES = ("text", "json_object", "json_schema", "structural_tag")
@@ -24,45 +27,49 @@ _FIELDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag"
 _OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 
 
-def read_constraint(response_format: Any, structured_outputs: Any, param: str = "response_format") -> StructuredOutputsParams | None:
-    """Return what the answer must match, None for any text. `param`: the name of the first field. Raises InvalidRequest."""
-    asked, where = _read_format(response_format, param)
+def is_asked_for(body: RequestBody) -> bool:
+    """Return whether the request may come to a constraint."""
+    if body.response_format is not None or body.structured_outputs is not None:
+        return True
+    return isinstance(body, ChatRequest) and body.tools is not None
+
+
+def read_constraint(response_format: Any, structured_outputs: Any, sandbox: GrammarSandbox) -> StructuredOutputsParams | None:
+    """Return what the answer must match, None for any text. Raises InvalidRequest."""
+    asked, where = _read_format(response_format, "response_format")
     if structured_outputs is None:
         if asked is not None:
-            check_constraint(asked, where)
+            check_constraint(asked, sandbox, where)
         return asked
     if asked is not None:
-        raise InvalidRequest(f"{param} and structured_outputs both say what the answer must match; send one", param="structured_outputs")
+        raise InvalidRequest(
+            "response_format and structured_outputs both say what the answer must match; send one", param="structured_outputs"
+        )
     if not isinstance(structured_outputs, dict):
         raise InvalidRequest("structured_outputs must be an object", code="invalid_type", param="structured_outputs")
     _check_fields(structured_outputs, (*_FIELDS, *_OPTIONS), "structured_outputs")
     require("structured_outputs")
     constraint = StructuredOutputsParams(**{name: value for name, value in structured_outputs.items() if value is not None})
-    check_constraint(constraint)
+    check_constraint(constraint, sandbox)
     return constraint
 
 
-def check_constraint(constraint: StructuredOutputsParams, param: str | None = None) -> None:
+def check_constraint(constraint: StructuredOutputsParams, sandbox: GrammarSandbox, param: str | None = None) -> None:
     """Raise InvalidRequest unless it compiles; the error is about the field `param`, by default the constraint's own."""
-    require(param or "structured_outputs")
-    from octavo.grammar.compile import check  # the library is an extra
-
     try:
-        check(constraint)
+        sandbox.check(constraint)
     except InvalidRequest as error:
         raise _about(error, param) from None
 
 
-def forced_calls(schemas: Mapping[str, Any], max_calls: int | None) -> StructuredOutputsParams:
+def forced_calls(schemas: Mapping[str, Any], max_calls: int | None, sandbox: GrammarSandbox) -> StructuredOutputsParams:
     """Return what holds an answer to calls of these tools (name -> schema of the arguments). Raises InvalidRequest."""
     require("tool_choice")
-    from octavo.grammar.calls import calls_to_lark  # the library is an extra
-
     try:
         constraint = StructuredOutputsParams(grammar=calls_to_lark(schemas, max_calls))
     except InvalidRequest as error:
         raise _about(error, "tools") from None
-    check_constraint(constraint, "tools")
+    check_constraint(constraint, sandbox, "tools")
     return constraint
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
+from octavo.grammar.library import require
+from octavo.grammar.sandbox import GrammarSandbox
 from octavo.parsers.calls import Grammar
 from octavo.parsers.json_calls import JsonCalls
 from octavo.server.openai.schemas import ChatRequest
@@ -27,12 +29,12 @@ class ToolUse:
     constraint: StructuredOutputsParams | None
 
 
-def read_tool_use(body: ChatRequest, calls: Grammar | None, tokenizer: Tokenizer) -> ToolUse:
+def read_tool_use(body: ChatRequest, calls: Grammar | None, tokenizer: Tokenizer, sandbox: GrammarSandbox) -> ToolUse:
     """Return what the body's tools, tool_choice, response_format and structured_outputs come to. `calls`: how this model writes calls
-    of its own will, None when that is not known or off. Raises InvalidRequest. Runs off the event loop: it compiles grammars."""
+    of its own will, None when that is not known or off. Raises InvalidRequest. Runs off the event loop: it waits for the sandbox."""
     tools = validate_tools(body.tools or [])
     choice = read_tool_choice(body.tool_choice, tools)
-    asked = read_constraint(body.response_format, body.structured_outputs)
+    asked = read_constraint(body.response_format, body.structured_outputs, sandbox)
     if choice.kind == "none":
         return ToolUse([], [], None, asked)
     if asked is not None:
@@ -41,7 +43,7 @@ def read_tool_use(body: ChatRequest, calls: Grammar | None, tokenizer: Tokenizer
             param="response_format" if body.structured_outputs is None else "structured_outputs",
         )
     if choice.kind in ("required", "function"):
-        return _forced(tools, choice, body)
+        return _forced(tools, choice, body, sandbox)
     if calls is None:
         raise InvalidRequest(
             "tools are off, or it is not known how this model writes tool calls; leave tools out, send tool_choice none, "
@@ -52,18 +54,21 @@ def read_tool_use(body: ChatRequest, calls: Grammar | None, tokenizer: Tokenizer
     strict = strict_names(body.tools or [])
     if not strict:
         return ToolUse(tools, tools, calls, None)
-    return ToolUse(tools, tools, *_strict(tools, strict, calls, tokenizer))
+    return ToolUse(tools, tools, *_strict(tools, strict, calls, tokenizer, sandbox))
 
 
-def _forced(tools: list[Tool], choice: ToolChoice, body: ChatRequest) -> ToolUse:
+def _forced(tools: list[Tool], choice: ToolChoice, body: ChatRequest, sandbox: GrammarSandbox) -> ToolUse:
     callable_tools = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
     max_calls = 1 if choice.kind == "function" or body.parallel_tool_calls is False else None
     schemas = {tool["function"]["name"]: _arguments(tool) for tool in callable_tools}
-    return ToolUse(tools, callable_tools, FORCED_CALLS, forced_calls(schemas, max_calls))
+    return ToolUse(tools, callable_tools, FORCED_CALLS, forced_calls(schemas, max_calls, sandbox))
 
 
-def _strict(tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Tokenizer) -> tuple[Grammar, StructuredOutputsParams]:
+def _strict(
+    tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Tokenizer, sandbox: GrammarSandbox
+) -> tuple[Grammar, StructuredOutputsParams]:
     """Return how calls are read and held to the schemas of the strict ones: only behind the model's opening mark, in canonical form."""
+    require("tools")
     opener = calls.openers[0] if calls.openers else ""
     if not isinstance(calls, JsonCalls) or not opener or opener in tokenizer.control_tokens:
         raise InvalidRequest(
@@ -84,7 +89,7 @@ def _strict(tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Toke
         constraint = StructuredOutputsParams(structural_tag={"structures": structures, "triggers": [opener]})
     except InvalidRequest as error:
         raise InvalidRequest(f"tools: {error.message}", code=error.code, param="tools") from None
-    check_constraint(constraint, "tools")
+    check_constraint(constraint, sandbox, "tools")
     return replace(calls, is_bare=False), constraint
 
 

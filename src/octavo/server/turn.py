@@ -26,7 +26,7 @@ from octavo.server.openai.models import check_model
 from octavo.server.openai.sampling import check_max_tokens, room_for_answer, sampling_params, truncated
 from octavo.server.openai.schemas import ChatRequest, TokenizeChatRequest
 from octavo.server.state import Engine, ServerState
-from octavo.server.structured import behind_thoughts
+from octavo.server.structured import behind_thoughts, is_asked_for
 from octavo.server.tool_use import ToolUse, read_tool_use
 from octavo.text.conversation import validate_messages
 from octavo.text.tools import Tool
@@ -48,7 +48,7 @@ async def open_turn(request: Request, body: ChatRequest, name: str, api: Request
     engine = state.admit()
     check_model(engine, body.model)
     check_combinations(body)
-    use, token_ids = await state.in_text_pool(_read_prompt, state, engine, body)
+    use, token_ids = await _read(state, engine, body)
     reading = _reading(state, engine, body, use, token_ids)
     constraint = use.constraint
     if constraint is not None:
@@ -82,7 +82,7 @@ async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:
     state: ServerState = request.app.state.server
     engine = state.engine
     check_model(engine, body.model)
-    _, token_ids = await state.in_text_pool(_read_prompt, state, engine, body)
+    _, token_ids = await _read(state, engine, body)
     return len(token_ids)
 
 
@@ -93,9 +93,19 @@ def check_combinations(body: ChatRequest) -> None:
         raise InvalidRequest("top_logprobs needs logprobs true", param="top_logprobs")
 
 
-def _read_prompt(state: ServerState, engine: Engine, body: ChatRequest) -> tuple[ToolUse, list[int]]:
-    """Return what is to become of tools and format, and the prompt. Runs off the event loop, for all may be long."""
-    use = read_tool_use(body, state.answer_format.calls, engine.tokenizer)
+async def _read(state: ServerState, engine: Engine, body: ChatRequest) -> tuple[ToolUse, list[int]]:
+    """Return what is to become of tools and format, and the prompt. Raises RequestError."""
+    use = await state.in_grammar_pool(_read_tool_use, state, engine, body) if is_asked_for(body) else None
+    return await state.in_text_pool(_read_prompt, state, engine, body, use)
+
+
+def _read_tool_use(state: ServerState, engine: Engine, body: ChatRequest) -> ToolUse:
+    return read_tool_use(body, state.answer_format.calls, engine.tokenizer, state.sandbox)
+
+
+def _read_prompt(state: ServerState, engine: Engine, body: ChatRequest, use: ToolUse | None) -> tuple[ToolUse, list[int]]:
+    """Runs off the event loop, for a prompt may be long."""
+    use = use or _read_tool_use(state, engine, body)
     return use, _prompt_token_ids(engine, body, use.offered)
 
 

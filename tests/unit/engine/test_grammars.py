@@ -38,6 +38,10 @@ def slow(gate):
     return open_vocabulary
 
 
+def unchecked(constraint):
+    pass
+
+
 def make_core(compiler):
     limits = Limits(max_model_len=60, max_num_seqs=8, max_num_batched_tokens=32, vocab_size=VOCAB)
     return EngineCore(Scheduler(limits, KVManager(60, 4)), InlineExecutor(HistoryWorker(60, 4, VOCAB)), grammars=compiler)
@@ -58,7 +62,7 @@ def drain(core, finals):
 
 
 def test_others_go_on_while_a_grammar_is_compiled(gate):
-    core, finals = make_core(GrammarCompiler(slow(gate))), {}
+    core, finals = make_core(GrammarCompiler(slow(gate), unchecked)), {}
     core.add(ask("slow"))
     core.add(make_request("quick", [1, 2, 3], max_tokens=5))
     for _ in range(12):
@@ -75,7 +79,7 @@ def test_others_go_on_while_a_grammar_is_compiled(gate):
 
 
 def test_one_that_waits_can_be_aborted_and_ends_once(gate):
-    core, finals = make_core(GrammarCompiler(slow(gate))), {}
+    core, finals = make_core(GrammarCompiler(slow(gate), unchecked)), {}
     for name in ("a", "b"):
         core.add(ask(name))
     core.abort(["a"])
@@ -91,7 +95,7 @@ def test_one_that_waits_can_be_aborted_and_ends_once(gate):
 
 
 def test_a_grammar_that_takes_too_long_ends_its_request_alone(gate):
-    core, finals = make_core(GrammarCompiler(slow(gate), limit_s=0.02)), {}
+    core, finals = make_core(GrammarCompiler(slow(gate), unchecked, limit_s=0.02)), {}
     core.add(ask("late"))
     drain(core, finals)
     assert finals["late"].finish_reason == "error" and "0.02 s" in finals["late"].error
@@ -102,7 +106,7 @@ def test_a_vocabulary_that_cannot_be_read_fails_the_request_and_not_the_engine(f
     def open_vocabulary():
         raise fault
 
-    core, finals = make_core(GrammarCompiler(open_vocabulary)), {}
+    core, finals = make_core(GrammarCompiler(open_vocabulary, unchecked)), {}
     core.add(ask("a"))
     core.add(make_request("b", [1, 2, 3], max_tokens=2))
     drain(core, finals)
@@ -111,7 +115,7 @@ def test_a_vocabulary_that_cannot_be_read_fails_the_request_and_not_the_engine(f
 
 
 def test_a_grammar_that_does_not_compile_says_so():
-    core, finals = make_core(GrammarCompiler(lambda: WORDS)), {}
+    core, finals = make_core(GrammarCompiler(lambda: WORDS, unchecked)), {}
     core.add(ask("a", json={"type": "nope"}))
     drain(core, finals)
     assert "structured_outputs.json cannot be held to" in finals["a"].error
@@ -135,7 +139,7 @@ def compile_all(compiler, *requests):
 
 
 def test_what_was_compiled_serves_its_tenant_again_and_nobody_else():
-    compiler = GrammarCompiler(lambda: WORDS)
+    compiler = GrammarCompiler(lambda: WORDS, unchecked)
     first, again = compile_all(compiler, ask("a", "x"), ask("b", "x"))
     (later,) = compile_all(compiler, ask("c", "x"))
     (other,) = compile_all(compiler, ask("d", "y"))
@@ -146,7 +150,7 @@ def test_what_was_compiled_serves_its_tenant_again_and_nobody_else():
 def test_what_is_kept_is_bounded_in_number_and_in_size(monkeypatch):
     monkeypatch.setattr(grammars_module, "MAX_KEPT", 5)
     monkeypatch.setattr(grammars_module, "MAX_KEPT_BYTES", 400)
-    compiler = GrammarCompiler(lambda: WORDS)
+    compiler = GrammarCompiler(lambda: WORDS, unchecked)
     for number in range(12):
         (done,) = compile_all(compiler, ask(str(number), regex="a" * (number + 1)))
         assert done.grammar is not None

@@ -6,19 +6,21 @@ from tests.fakes.vocabularies import byte_level_tokenizer
 
 from octavo.errors import InvalidRequest
 from octavo.grammar.compile import compile_constraint
+from octavo.grammar.sandbox import GrammarSandbox
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.server.openai.schemas import ChatRequest
 from octavo.server.structured import behind_thoughts
 from octavo.server.tool_use import read_tool_use
 
 TOKENIZER = byte_level_tokenizer()
+SANDBOX = GrammarSandbox()
 WORDS = vocabulary(TOKENIZER)
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 
 
 def use(calls="hermes", **fields):
     body = ChatRequest(model="m", messages=[{"role": "user", "content": "hi"}], **fields)
-    return read_tool_use(body, TOOL_FORMATS.get(calls), TOKENIZER)
+    return read_tool_use(body, TOOL_FORMATS.get(calls), TOKENIZER, SANDBOX)
 
 
 def tool(name, **more):

@@ -32,7 +32,7 @@ from octavo.server.openai.sampling import (
 )
 from octavo.server.openai.schemas import CompletionRequest
 from octavo.server.state import Engine, ServerState
-from octavo.server.structured import read_constraint
+from octavo.server.structured import is_asked_for, read_constraint
 from octavo.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -49,7 +49,10 @@ async def answer_completion(request: Request, given: dict[str, Any] | None = Non
     body, engine = question.body, state.engine
     check_model(engine, body.model)
     _check_combinations(body)
-    prompts = await state.in_text_pool(_prompts, engine, body)
+    constraint = None
+    if is_asked_for(body):
+        constraint = await state.in_grammar_pool(read_constraint, body.response_format, body.structured_outputs, state.sandbox)
+    prompts = await state.in_text_pool(_prompts, engine, body, constraint)
     events = paced_events(request, body, prompts, question.header.id)
     return await respond(request, question, _chunks(question, prompts, engine.tokenizer, events), _fold)
 
@@ -63,8 +66,7 @@ def _check_combinations(body: CompletionRequest) -> None:
         )
 
 
-def _prompts(engine: Engine, body: CompletionRequest) -> list[Prompt]:
-    constraint = read_constraint(body.response_format, body.structured_outputs)
+def _prompts(engine: Engine, body: CompletionRequest, constraint: StructuredOutputsParams | None) -> list[Prompt]:
     return [_prompt(prompt, engine, body, constraint) for prompt in body.prompt]
 
 
