@@ -144,7 +144,7 @@ def _check_text(name: str, text: Any, limit: int) -> None:
     """Raise InvalidRequest for an empty pattern or grammar, one that is too long, and one whose brackets are nested too deep."""
     if not isinstance(text, str):
         raise _wrong(name, f"must be a string, not {type(text).__name__}", "invalid_type")
-    if not text.strip():
+    if not (text if name == "whitespace_pattern" else text.strip()):
         raise _wrong(name, "is empty; leave it out")
     if len(text) > limit:
         raise _wrong(name, f"has {len(text):,} characters; the limit is {limit:,}", "string_above_max_length")

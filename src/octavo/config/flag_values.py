@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from octavo.config.schema import KVEventsConfig
+from octavo.config.server_schema import StructuredOutputsConfig
 from octavo.errors import ConfigError, did_you_mean
 from octavo.units import parse_int
+
+Settings = TypeVar("Settings", KVEventsConfig, StructuredOutputsConfig)
 
 
 def read_length(text: str) -> int | None:
@@ -33,13 +36,22 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 def read_kv_events(text: str) -> KVEventsConfig:
     """Return the JSON object `text` as settings of KV events. Raises ConfigError."""
-    names = [field.name for field in fields(KVEventsConfig)]
+    return _read_object(text, KVEventsConfig)
+
+
+def read_structured_outputs(text: str) -> StructuredOutputsConfig:
+    """Return the JSON object `text` as settings of structured output. Raises ConfigError."""
+    return _read_object(text, StructuredOutputsConfig)
+
+
+def _read_object(text: str, settings: type[Settings]) -> Settings:
+    names = [field.name for field in fields(settings)]
     try:
         given = msgspec.json.decode(text, type=dict[str, Any])
         for name in given:
             if name not in names:
                 raise ConfigError(f"there is no setting {name!r}; known: {', '.join(names)}{did_you_mean(name, names)}")
-        return msgspec.convert(given, KVEventsConfig)
+        return msgspec.convert(given, settings)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"it must be a JSON object of {', '.join(names)}: {error}") from error
 

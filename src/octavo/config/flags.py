@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from octavo.config.flag_values import one_of, read_key_file, read_kv_events, read_length
+from octavo.config.flag_values import one_of, read_key_file, read_kv_events, read_length, read_structured_outputs
 from octavo.config.schema import HASH_ALGOS, ISAS, KV_DTYPE_NAMES
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.units import parse_int, parse_number
@@ -423,6 +423,15 @@ FLAGS: tuple[Flag, ...] = (
         f"how the model marks its reasoning: {', '.join(sorted(REASONING_FORMATS))}; none: reasoning is left in the answer's text",
         "NAME",
         one_of("none", *REASONING_FORMATS),
+    ),
+    Flag(
+        "structured-outputs-config",
+        "server.structured_outputs",
+        "Tools",
+        'structured output, as JSON: {"disable_any_whitespace": true, "disable_additional_properties": true, "enable_in_reasoning": true}; '
+        "see structured_outputs.md",
+        "JSON",
+        read_structured_outputs,
     ),
     Flag(
         "response-store-bytes",

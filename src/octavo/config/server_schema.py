@@ -14,6 +14,22 @@ _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")  # Prometheus' rule
 
 
 @dataclass(frozen=True)
+class StructuredOutputsConfig:
+    """Structured output over HTTP; names are vLLM's. The first two hold for JSON where a request does not say.
+
+    `enable_in_reasoning`: reasoning must match too, instead of only the answer behind it.
+    """
+
+    backend: str = "auto"  # auto | guidance: there is one
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    enable_in_reasoning: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("structured_outputs_config: backend", self.backend, ("auto", "guidance"))
+
+
+@dataclass(frozen=True)
 class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8000
@@ -42,6 +58,7 @@ class ServerConfig:
     enable_auto_tool_choice: bool = True
     tool_call_parser: str = "auto"  # auto: what the chat template teaches, if it is surely one format; none
     reasoning_parser: str = "none"
+    structured_outputs: StructuredOutputsConfig = StructuredOutputsConfig()
     response_store_bytes: int = 64 << 20  # for previous_response_id and GET /v1/responses; 0: none are stored
     metrics_prefix: str = "vllm:"
     log_level: str = "info"

@@ -7,14 +7,13 @@ error names the field that the request used. Runs off the event loop.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
+from octavo.config.server_schema import StructuredOutputsConfig
 from octavo.constraints import StructuredOutputsParams, Thoughts
 from octavo.errors import InvalidRequest
-from octavo.grammar.calls import calls_to_lark
 from octavo.grammar.library import require
 from octavo.grammar.sandbox import GrammarSandbox
 from octavo.parsers.reasoning import Thinking
@@ -34,12 +33,15 @@ def is_asked_for(body: RequestBody) -> bool:
     return isinstance(body, ChatRequest) and body.tools is not None
 
 
-def read_constraint(response_format: Any, structured_outputs: Any, sandbox: GrammarSandbox) -> StructuredOutputsParams | None:
+def read_constraint(body: RequestBody, usual: StructuredOutputsConfig, sandbox: GrammarSandbox) -> StructuredOutputsParams | None:
     """Return what the answer must match, None for any text. Raises InvalidRequest."""
-    asked, where = _read_format(response_format, "response_format")
+    asked, where = _read_format(body.response_format, "response_format")
+    structured_outputs = body.structured_outputs
     if structured_outputs is None:
-        if asked is not None:
-            check_constraint(asked, sandbox, where)
+        if asked is None:
+            return None
+        asked = _as_usual(asked, usual)
+        check_constraint(asked, sandbox, where)
         return asked
     if asked is not None:
         raise InvalidRequest(
@@ -50,6 +52,7 @@ def read_constraint(response_format: Any, structured_outputs: Any, sandbox: Gram
     _check_fields(structured_outputs, (*_FIELDS, *_OPTIONS), "structured_outputs")
     require("structured_outputs")
     constraint = StructuredOutputsParams(**{name: value for name, value in structured_outputs.items() if value is not None})
+    constraint = _as_usual(constraint, usual)
     check_constraint(constraint, sandbox)
     return constraint
 
@@ -62,11 +65,10 @@ def check_constraint(constraint: StructuredOutputsParams, sandbox: GrammarSandbo
         raise _about(error, param) from None
 
 
-def forced_calls(schemas: Mapping[str, Any], max_calls: int | None, sandbox: GrammarSandbox) -> StructuredOutputsParams:
-    """Return what holds an answer to calls of these tools (name -> schema of the arguments). Raises InvalidRequest."""
-    require("tool_choice")
+def tools_constraint(grammar: str, sandbox: GrammarSandbox) -> StructuredOutputsParams:
+    """Return the grammar that a request's tools come to as a constraint. Raises InvalidRequest."""
     try:
-        constraint = StructuredOutputsParams(grammar=calls_to_lark(schemas, max_calls))
+        constraint = StructuredOutputsParams(grammar=grammar)
     except InvalidRequest as error:
         raise _about(error, "tools") from None
     check_constraint(constraint, sandbox, "tools")
@@ -82,6 +84,15 @@ def behind_thoughts(
     marks = (tokenizer.control_tokens.get(mark, mark) for mark in (thinking.open, thinking.close))
     begin, end = marks
     return replace(constraint, thoughts=Thoughts(open=begin, close=end, is_begun=is_begun))
+
+
+def _as_usual(constraint: StructuredOutputsParams, usual: StructuredOutputsConfig) -> StructuredOutputsParams:
+    """Return the constraint with the operator's settings where the request has none of its own."""
+    return replace(
+        constraint,
+        disable_any_whitespace=constraint.disable_any_whitespace or (usual.disable_any_whitespace and not constraint.whitespace_pattern),
+        disable_additional_properties=constraint.disable_additional_properties or usual.disable_additional_properties,
+    )
 
 
 def _read_format(value: Any, param: str) -> tuple[StructuredOutputsParams | None, str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from octavo.config.server_schema import StructuredOutputsConfig
 from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
+from octavo.grammar.calls import calls_to_lark, text_with_calls_to_lark
 from octavo.grammar.library import require
 from octavo.grammar.sandbox import GrammarSandbox
 from octavo.parsers.calls import Grammar
 from octavo.parsers.json_calls import JsonCalls
 from octavo.server.openai.schemas import ChatRequest
-from octavo.server.structured import check_constraint, forced_calls, read_constraint
+from octavo.server.structured import read_constraint, tools_constraint
 from octavo.text.tokenizer import Tokenizer
 from octavo.text.tools import Tool, ToolChoice, read_tool_choice, strict_names, validate_tools
 
@@ -29,12 +31,14 @@ class ToolUse:
     constraint: StructuredOutputsParams | None
 
 
-def read_tool_use(body: ChatRequest, calls: Grammar | None, tokenizer: Tokenizer, sandbox: GrammarSandbox) -> ToolUse:
+def read_tool_use(
+    body: ChatRequest, calls: Grammar | None, tokenizer: Tokenizer, usual: StructuredOutputsConfig, sandbox: GrammarSandbox
+) -> ToolUse:
     """Return what the body's tools, tool_choice, response_format and structured_outputs come to. `calls`: how this model writes calls
     of its own will, None when that is not known or off. Raises InvalidRequest. Runs off the event loop: it waits for the sandbox."""
     tools = validate_tools(body.tools or [])
     choice = read_tool_choice(body.tool_choice, tools)
-    asked = read_constraint(body.response_format, body.structured_outputs, sandbox)
+    asked = read_constraint(body, usual, sandbox)
     if choice.kind == "none":
         return ToolUse([], [], None, asked)
     if asked is not None:
@@ -54,20 +58,19 @@ def read_tool_use(body: ChatRequest, calls: Grammar | None, tokenizer: Tokenizer
     strict = strict_names(body.tools or [])
     if not strict:
         return ToolUse(tools, tools, calls, None)
-    return ToolUse(tools, tools, *_strict(tools, strict, calls, tokenizer, sandbox))
+    return ToolUse(tools, tools, calls, _strict(tools, strict, calls, tokenizer, sandbox))
 
 
 def _forced(tools: list[Tool], choice: ToolChoice, body: ChatRequest, sandbox: GrammarSandbox) -> ToolUse:
     callable_tools = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
     max_calls = 1 if choice.kind == "function" or body.parallel_tool_calls is False else None
     schemas = {tool["function"]["name"]: _arguments(tool) for tool in callable_tools}
-    return ToolUse(tools, callable_tools, FORCED_CALLS, forced_calls(schemas, max_calls, sandbox))
+    require("tool_choice")
+    return ToolUse(tools, callable_tools, FORCED_CALLS, tools_constraint(calls_to_lark(schemas, max_calls), sandbox))
 
 
-def _strict(
-    tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Tokenizer, sandbox: GrammarSandbox
-) -> tuple[Grammar, StructuredOutputsParams]:
-    """Return how calls are read and held to the schemas of the strict ones: only behind the model's opening mark, in canonical form."""
+def _strict(tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Tokenizer, sandbox: GrammarSandbox) -> StructuredOutputsParams:
+    """Return what holds calls to the schemas of the strict tools, and leaves the rest of the answer free."""
     require("tools")
     opener = calls.openers[0] if calls.openers else ""
     if not isinstance(calls, JsonCalls) or not opener or opener in tokenizer.control_tokens:
@@ -76,21 +79,10 @@ def _strict(
             code="unsupported_value",
             param="tools",
         )
-    closer = f"\n{calls.closers[0]}" if calls.closers else ""
-    structures = [
-        {
-            "begin": f'{opener}\n{{"name": "{tool["function"]["name"]}", "arguments": ',
-            "schema": _arguments(tool) if tool["function"]["name"] in strict else {"type": "object"},
-            "end": f"}}{closer}",
-        }
-        for tool in tools
-    ]
-    try:
-        constraint = StructuredOutputsParams(structural_tag={"structures": structures, "triggers": [opener]})
-    except InvalidRequest as error:
-        raise InvalidRequest(f"tools: {error.message}", code=error.code, param="tools") from None
-    check_constraint(constraint, sandbox, "tools")
-    return replace(calls, is_bare=False), constraint
+    schemas = {name: _arguments(tool) if name in strict else {"type": "object"} for tool in tools for name in [tool["function"]["name"]]}
+    fences = calls.fences if calls.is_bare else None
+    closer = calls.closers[0] if calls.closers else None
+    return tools_constraint(text_with_calls_to_lark(schemas, opener, closer, fences), sandbox)
 
 
 def _arguments(tool: Tool) -> Tool:

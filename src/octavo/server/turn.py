@@ -51,7 +51,7 @@ async def open_turn(request: Request, body: ChatRequest, name: str, api: Request
     use, token_ids = await _read(state, engine, body)
     reading = _reading(state, engine, body, use, token_ids)
     constraint = use.constraint
-    if constraint is not None:
+    if constraint is not None and not state.config.structured_outputs.enable_in_reasoning:
         constraint = behind_thoughts(constraint, reading.thinking, engine.tokenizer, is_begun=reading.begins_thinking)
     params = _params(body, engine, len(token_ids), constraint)
     if reading.looks_for_any(engine.tokenizer.control_tokens):
@@ -100,7 +100,7 @@ async def _read(state: ServerState, engine: Engine, body: ChatRequest) -> tuple[
 
 
 def _read_tool_use(state: ServerState, engine: Engine, body: ChatRequest) -> ToolUse:
-    return read_tool_use(body, state.answer_format.calls, engine.tokenizer, state.sandbox)
+    return read_tool_use(body, state.answer_format.calls, engine.tokenizer, state.config.structured_outputs, state.sandbox)
 
 
 def _read_prompt(state: ServerState, engine: Engine, body: ChatRequest, use: ToolUse | None) -> tuple[ToolUse, list[int]]:

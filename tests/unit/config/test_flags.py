@@ -98,6 +98,7 @@ def test_integers_may_be_written_short(parser, text, value):
         (["--log-level", "warn"], ["--log-level", "did you mean warning?"]),
         (["--watermark", "high"], ["--watermark", "high"]),
         (["--port"], ["--port"]),
+        (["--structured-outputs-config", '{"disable_any_whitespac": true}'], ["did you mean disable_any_whitespace?"]),
         (["stray"], ["stray"]),
     ],
 )
@@ -118,6 +119,7 @@ def test_mistakes_are_named_with_the_nearest_right_one(parser, argv, words):
         ["--metrics-prefix", "1"],
         ["--served-model-name", ""],
         ["--kv-cache-dtype", "fp8_e5m2"],
+        ["--structured-outputs-config", '{"backend": "xgrammar"}'],
     ],
 )
 def test_values_that_no_setting_takes_are_refused(parser, argv):

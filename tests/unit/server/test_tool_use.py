@@ -4,6 +4,7 @@ import pytest
 from tests.fakes.grammars import vocabulary
 from tests.fakes.vocabularies import byte_level_tokenizer
 
+from octavo.config.server_schema import StructuredOutputsConfig
 from octavo.errors import InvalidRequest
 from octavo.grammar.compile import compile_constraint
 from octavo.grammar.sandbox import GrammarSandbox
@@ -14,13 +15,14 @@ from octavo.server.tool_use import read_tool_use
 
 TOKENIZER = byte_level_tokenizer()
 SANDBOX = GrammarSandbox()
+USUAL = StructuredOutputsConfig()
 WORDS = vocabulary(TOKENIZER)
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 
 
-def use(calls="hermes", **fields):
+def use(calls="hermes", usual=USUAL, **fields):
     body = ChatRequest(model="m", messages=[{"role": "user", "content": "hi"}], **fields)
-    return read_tool_use(body, TOOL_FORMATS.get(calls), TOKENIZER, SANDBOX)
+    return read_tool_use(body, TOOL_FORMATS.get(calls), TOKENIZER, usual, SANDBOX)
 
 
 def tool(name, **more):
@@ -36,18 +38,40 @@ def fits(constraint, text):
     return True, matcher.error is None
 
 
-def test_a_strict_tool_is_held_to_its_schema_and_text_and_other_tools_are_free():
-    found = use(tools=[tool("f", strict=True), tool("g")])
-    assert not found.calls.is_bare
-    strict, free = '{"name": "f", "arguments": {"city": "Oslo"}}', '{"name": "g", "arguments": {"x": [1]}}'
-    for text in (
-        "Hello.",
-        f"Well <tool_call>\n{strict}\n</tool_call>",
-        f"<tool_call>\n{free}\n</tool_call> <tool_call>\n{strict}\n</tool_call>",
-    ):
+STRICT, FREE = '{"name": "f", "arguments": {"city": "Oslo"}}', '{"name": "g", "arguments": {"x": [1]}}'
+WHOLE = [
+    "Hello.",
+    "a < b, `c` and {d}",
+    f"Well <tool_call>\n{STRICT}\n</tool_call>",
+    f"<tool_call>\n{FREE}\n</tool_call> <tool_call>{STRICT}</tool_call> done",
+]
+BARE = [STRICT, f"```json\n{STRICT}\n```", f"```\n{FREE}"]
+BROKEN = [
+    '<tool_call>\n{"name": "f", "arguments": {"town',
+    'x <tool_call>\n{"name": "h',
+    "<tool_call> no",
+    f"<tool_call>{STRICT}</tool_call><tool_call>x",
+]
+
+
+@pytest.mark.parametrize("calls", ["hermes", "ernie45"])
+def test_a_strict_tool_is_held_to_its_schema_and_text_and_other_tools_are_free(calls):
+    found = use(calls, tools=[tool("f", strict=True), tool("g")])
+    assert found.calls is TOOL_FORMATS[calls]
+    for text in WHOLE:
         assert fits(found.constraint, text) == (True, True), text
-    for text in ('<tool_call>\n{"name": "f", "arguments": {"town', '<tool_call>\n{"name": "h', "<tool_call> no"):
+    for text in BROKEN:
         assert fits(found.constraint, text) == (False, False), text
+
+
+def test_a_strict_tool_is_held_to_its_schema_where_models_forget_the_mark_too():
+    found = use("hermes", tools=[tool("f", strict=True), tool("g")])
+    for text in BARE:
+        assert fits(found.constraint, text) == (True, True), text
+    for text in ('{"name": "f", "arguments": {"town', "[1]", "```json\n[", "{}"):
+        assert not fits(found.constraint, text)[1], text
+    marked = use("ernie45", tools=[tool("f", strict=True)])
+    assert fits(marked.constraint, "{}") == (True, True)  # text: these models' calls have a mark
 
 
 @pytest.mark.parametrize("calls", ["qwen3_coder", "pythonic", "mistral"])
@@ -91,3 +115,12 @@ def test_reasoning_may_come_before_what_must_match(is_begun):
     assert fits(behind, "yes")[1] == (not is_begun)
     assert not fits(behind, f"{begin}hm</think>\n\nmaybe")[0]
     assert behind_thoughts(constraint, None, TOKENIZER, is_begun=is_begun) is constraint
+
+
+def test_the_operators_settings_hold_where_a_request_has_none_of_its_own():
+    tight = StructuredOutputsConfig(disable_any_whitespace=True, disable_additional_properties=True)
+    schema = {"json": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}
+    loose, held = (use(usual=usual, structured_outputs=schema).constraint for usual in (USUAL, tight))
+    own = use(usual=tight, structured_outputs=schema | {"whitespace_pattern": " "}).constraint
+    for text, expected in (('{"a":1}', (True, True, True)), ('{"a": 1}', (True, False, True)), ('{"a":1,"b":2}', (True, False, False))):
+        assert tuple(fits(constraint, text)[1] for constraint in (loose, held, own)) == expected, text
