@@ -81,6 +81,26 @@ class RowSampler {
     return static_cast<int32_t>(id);
   }
 
+  // Sets weights and chunk_sum of the logits in hand, whose chunk_max and max_ are known. exp() is slow where it comes to nothing, which is
+  // nearly everywhere when few ids are allowed.
+  void weigh() {
+    if (!has_empty_chunks_) {
+      kernels_.exp_weights(logits_, vocab_, max_, s_.weights.data(), s_.chunk_sum.data());
+      return;
+    }
+    for (int64_t c = 0; c < chunks(); ++c) {
+      const int64_t begin = c * kSamplingChunk, count = std::min<int64_t>(kSamplingChunk, vocab_ - begin);
+      float* weights = s_.weights.data() + begin;
+      double* sum = s_.chunk_sum.data() + c;
+      if (std::isinf(s_.chunk_max[static_cast<size_t>(c)])) {
+        std::fill_n(weights, count, 0.0f);
+        *sum = 0;
+      } else {
+        kernels_.exp_weights(logits_ + begin, count, max_, weights, sum);
+      }
+    }
+  }
+
   double total_of_chunks() const {
     double total = 0;
     for (int64_t c = 0; c < chunks(); ++c) total += s_.chunk_sum[static_cast<size_t>(c)];
@@ -89,7 +109,7 @@ class RowSampler {
 
   // Writes the log-probabilities of the logits in hand.
   void report(int32_t token, const Sampled& result) {
-    kernels_.exp_weights(logits_, vocab_, max_, s_.weights.data(), s_.chunk_sum.data());
+    weigh();
     const double log_total = std::log(total_of_chunks());
     const auto logprob = [&](int32_t id) { return static_cast<float>(static_cast<double>(logits_[id]) - static_cast<double>(max_) - log_total); };
     const int64_t count = std::min<int64_t>(how_.num_logprobs[row_], vocab_);
@@ -133,7 +153,10 @@ class RowSampler {
     if (banned.is_empty() && bias.is_empty() && seen.is_empty() && allowed == nullptr) return false;
     float* logits = s_.logits.data();
     std::memcpy(logits, raw_, static_cast<size_t>(vocab_) * sizeof(float));
-    if (allowed != nullptr) ban_others(allowed, logits);
+    if (allowed != nullptr) {
+      ban_others(allowed, logits);
+      has_empty_chunks_ = true;
+    }
     for (const int32_t* id = banned.begin; id < banned.end; ++id) logits[*id] = -std::numeric_limits<float>::infinity();
     const float* value = how_.bias_values + how_.bias_start[row_];
     for (const int32_t* id = bias.begin; id < bias.end; ++id) logits[*id] += *value++;
@@ -150,12 +173,14 @@ class RowSampler {
 
   // Bans the ids whose bits are 0; most words of a mask are all 0 or all 1.
   void ban_others(const int32_t* allowed, float* logits) const {
+    constexpr float kBanned = -std::numeric_limits<float>::infinity();
     for (int64_t first = 0; first < vocab_; first += 32) {
       const auto bits = static_cast<uint32_t>(*allowed++);
-      if (bits == ~0u) continue;
       const int64_t count = std::min<int64_t>(32, vocab_ - first);
-      for (int64_t i = 0; i < count; ++i) {
-        if ((bits >> i & 1) == 0) logits[first + i] = -std::numeric_limits<float>::infinity();
+      if (bits == 0) {
+        std::fill_n(logits + first, count, kBanned);
+      } else if (bits != ~0u) {
+        for (int64_t i = 0; i < count; ++i) logits[first + i] = (bits >> i & 1) != 0 ? logits[first + i] : kBanned;
       }
     }
   }
@@ -175,7 +200,7 @@ class RowSampler {
     const double u = uniform(how_.seed[row_], how_.position[row_]);
     if (needs_list()) return draw_from_list(u);
     if (top_k > 0 && top_k < vocab_) return draw_from_top_k(top_k, top_p, u);
-    kernels_.exp_weights(logits_, vocab_, max_, s_.weights.data(), s_.chunk_sum.data());
+    weigh();
     apply_min_p();
     return top_p < 1 ? draw_from_top_p(top_p, u) : draw_from_all(u);
   }
@@ -205,7 +230,7 @@ class RowSampler {
 
   // The way of rows whose filters must see all candidates, or whose caller asks what was left.
   int32_t draw_from_list(double u) {
-    kernels_.exp_weights(logits_, vocab_, max_, s_.weights.data(), s_.chunk_sum.data());
+    weigh();
     apply_min_p();
     s_.kept.clear();
     const int64_t top_k = how_.top_k[row_];
@@ -312,6 +337,7 @@ class RowSampler {
   const SamplingBatch& how_;
   const int64_t row_;
   float max_ = 0;
+  bool has_empty_chunks_ = false;  // perhaps
 };
 
 }  // namespace
