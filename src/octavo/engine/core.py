@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from octavo.engine.executor import Executor
-from octavo.engine.grammars import GrammarCompiler
 from octavo.errors import CapacityError, InvalidRequest, RequestError
 from octavo.messages.stats import StepStats
 from octavo.messages.step import SampledRow, ScoredRow, StepPlan, StepResult
@@ -36,6 +35,7 @@ from octavo.scheduler.scheduler import Scheduler, plan_around
 from octavo.worker.estimate import StepEstimator
 
 if TYPE_CHECKING:
+    from octavo.engine.grammars import GrammarCompiler
     from octavo.grammar.matcher import CompiledGrammar
 
 log = logging.getLogger(__name__)
@@ -49,13 +49,15 @@ class EngineCore:
         scheduler: Scheduler,
         executor: Executor,
         estimator: StepEstimator | None = None,
-        grammars: GrammarCompiler | None = None,
+        make_compiler: Callable[[], GrammarCompiler] | None = None,
     ) -> None:
-        """`estimator`: counts what each step has to do, for the metrics. `grammars`: compiles them; None: this engine takes none."""
+        """`estimator`: counts what each step has to do, for the metrics. `make_compiler`: makes what compiles grammars, for the first
+        request that needs one; None: this engine takes none."""
         self._scheduler = scheduler
         self._executor = executor
         self._estimator = estimator
-        self._grammars = grammars
+        self._make_compiler = make_compiler
+        self._grammars: GrammarCompiler | None = None
         self._in_flight: deque[StepPlan] = deque()  # started and not applied, the oldest first
         self._num_dropped = 0  # of those, how many the executor will not run: they stand behind one that failed
         self._deltas: list[TokenDelta] = []  # to go out with the next step
@@ -82,7 +84,9 @@ class EngineCore:
         if self._pause is not None:
             self._held[request.request_id] = request
             return
-        if isinstance(request, GenerateRequest) and request.params.structured_outputs is not None and self._grammars is not None:
+        if isinstance(request, GenerateRequest) and request.params.structured_outputs is not None and self._make_compiler is not None:
+            if self._grammars is None:
+                self._grammars = self._make_compiler()
             self._grammars.begin(request)
         else:
             self._schedule(request)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 from octavo.config.schema import KV_DTYPE_NAMES, EngineConfig, SchedulerConfig
 from octavo.engine.core import EngineCore
 from octavo.engine.executor import InlineExecutor, ThreadExecutor
-from octavo.engine.grammars import GrammarCompiler
 from octavo.engine.host_memory import free_memory_bytes
 from octavo.engine.kv_events import KVEventPublisher
 from octavo.engine.phases import PhaseClock
@@ -41,6 +40,7 @@ from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from octavo.engine.grammars import GrammarCompiler
     from octavo.engine.pooling_core import PoolingCore
     from octavo.grammar.vocabulary import Vocabulary
 
@@ -107,14 +107,20 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
     )
     executor = ThreadExecutor(worker) if plans_ahead(config) else InlineExecutor(worker)
     estimator = StepEstimator(record(loaded.model, kv_spec), kv_spec) if config.runtime.enable_mfu_metrics else None
-    grammars = GrammarCompiler(partial(open_vocabulary, path, loaded.spec.vocab_size))
-    core = EngineCore(Scheduler(limits, kv), executor, estimator, grammars)
+    core = EngineCore(Scheduler(limits, kv), executor, estimator, partial(make_compiler, path, loaded.spec.vocab_size))
     clock.mark("allocate")
 
     warm_up(core)
     clock.mark("warm up")
     further = [line for line in (parts.line, warn_of_defaults(config.scheduler, size)) if line]
     return core, describe(loaded, ledger, limits, kv_spec.dtype, further, clock)
+
+
+def make_compiler(path: Path, vocab_size: int) -> GrammarCompiler:
+    """Return what compiles the grammars of the model at `path`, which has so many logits."""
+    from octavo.engine.grammars import GrammarCompiler  # most engines never get to one
+
+    return GrammarCompiler(partial(open_vocabulary, path, vocab_size))
 
 
 def open_vocabulary(path: Path, size: int) -> Vocabulary:

@@ -14,18 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
 from octavo.errors import InvalidRequest
-from octavo.grammar.matcher import Matcher
 from octavo.ops.interface import IntArray, SamplingBatch, concat_start
 from octavo.params import SamplingParams
 from octavo.sampling.bad_words import BadWords
 from octavo.sampling.dry import DryPenalty
+
+if TYPE_CHECKING:
+    from octavo.grammar.matcher import Matcher
 
 _NO_IDS = np.zeros(0, np.int32)
 

@@ -7,13 +7,16 @@ tokens that it samples itself, so a plan never sends them back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from octavo.grammar.matcher import Matcher
 from octavo.messages.step import NewRow, RowStep
 from octavo.ops.interface import IntArray
 from octavo.sampling.plan import GivenToken, SamplingRow
+
+if TYPE_CHECKING:
+    from octavo.grammar.matcher import Matcher
 
 
 class IntList:

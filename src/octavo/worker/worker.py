@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from octavo.errors import EngineError
 from octavo.messages.step import NewRow, RowStep, SampledRow, ScoredRow, StepPlan, StepResult
@@ -22,9 +23,11 @@ from octavo.ops.interface import Sampled
 from octavo.sampling.plan import GivenToken, SamplingBatches, SamplingRow
 from octavo.specs.kv import KVSpec
 from octavo.worker.batch import build_batch
-from octavo.worker.masks import MaskFiller
 from octavo.worker.rows import Row
 from octavo.worker.runner import LoadedModel
+
+if TYPE_CHECKING:
+    from octavo.worker.masks import MaskFiller
 
 
 class Worker:
@@ -47,8 +50,7 @@ class Worker:
             self._forward = loaded.backend.compile(loaded.model, self._kv, max_tokens, max_rows)
         self._rows: dict[str, Row] = {}
         self._sampling_batches = SamplingBatches()
-        self._masks = MaskFiller()
-        self._has_matchers = False  # some open row's answer must match a grammar
+        self._masks: MaskFiller | None = None  # while some open row's answer must match a grammar
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Run one step. Raises EngineError, with nothing changed, when the plan cannot be run, and InvalidRequest likewise
@@ -58,7 +60,7 @@ class Worker:
             self._rows.pop(request_id, None)
         self._rows.update(opened)
         if opened or plan.released:
-            self._has_matchers = any(row.matcher is not None for row in self._rows.values())
+            self._masks = _filler(self._masks) if any(row.matcher is not None for row in self._rows.values()) else None
         for load in plan.loads:
             self._kv.write_block(load.block_id, load.data)
         steps = [(self._rows[step.request_id], step) for step in plan.rows]
@@ -74,7 +76,7 @@ class Worker:
         return self._kv.read_block(block_id)
 
     def _run(self, steps: Sequence[tuple[Row, RowStep]]) -> tuple[list[SampledRow], list[ScoredRow]]:
-        filling = self._masks.start([row.matcher for row, step in steps if step.wants_sample]) if self._has_matchers else None
+        filling = self._masks.start([row.matcher for row, step in steps if step.wants_sample]) if self._masks is not None else None
         logits = self._forward(build_batch(steps, self._block_size, self._num_groups))
         wanted: list[SamplingRow | GivenToken] = []
         for row, step in steps:
@@ -155,6 +157,12 @@ class Worker:
         num_blocks = (row.block_ids.length + len(step.new_block_ids)) // self._num_groups
         if until > num_blocks * self._block_size:
             raise EngineError(f"row {step.request_id}: {num_blocks} blocks of {self._block_size} do not hold {until:,} positions")
+
+
+def _filler(made: MaskFiller | None) -> MaskFiller:
+    from octavo.worker.masks import MaskFiller  # most workers never fill a mask
+
+    return made or MaskFiller()
 
 
 def _take(row: Row, index: int, token_id: int, is_nan: bool, drawn: Sampled) -> SampledRow:

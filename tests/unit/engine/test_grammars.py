@@ -44,7 +44,11 @@ def unchecked(constraint):
 
 def make_core(compiler):
     limits = Limits(max_model_len=60, max_num_seqs=8, max_num_batched_tokens=32, vocab_size=VOCAB)
-    return EngineCore(Scheduler(limits, KVManager(60, 4)), InlineExecutor(HistoryWorker(60, 4, VOCAB)), grammars=compiler)
+    return EngineCore(
+        Scheduler(limits, KVManager(60, 4)),
+        InlineExecutor(HistoryWorker(60, 4, VOCAB)),
+        make_compiler=None if compiler is None else lambda: compiler,
+    )
 
 
 def ask(request_id, tenant="", **constraint):
