@@ -173,7 +173,7 @@ class AttentionCase {
   }
 
   // Tiles take queries and weights in bf16.
-  bool takes_tiles() const { return isa_ == Isa::Amx && c_.type == KvType::BF16; }
+  bool takes_tiles() const { return isa_ == Isa::Amx && c_.type != KvType::F16 && c_.type != KvType::F32; }
 
   // A query's value in units of the softmax's exponent.
   double scaled(float q) const {

