@@ -27,10 +27,12 @@ _OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespa
 
 
 def is_asked_for(body: RequestBody) -> bool:
-    """Return whether the request may come to a constraint."""
+    """Return whether the request may come to a constraint, and so wait for the sandbox. Its tools have not been checked yet."""
     if body.response_format is not None or body.structured_outputs is not None:
         return True
-    return isinstance(body, ChatRequest) and body.tools is not None
+    if not isinstance(body, ChatRequest) or body.tools is None:
+        return False
+    return body.tool_choice not in (None, "auto", "none") or any(_is_strict(tool) for tool in body.tools)
 
 
 def read_constraint(body: RequestBody, usual: StructuredOutputsConfig, sandbox: GrammarSandbox) -> StructuredOutputsParams | None:
@@ -84,6 +86,11 @@ def behind_thoughts(
     marks = (tokenizer.control_tokens.get(mark, mark) for mark in (thinking.open, thinking.close))
     begin, end = marks
     return replace(constraint, thoughts=Thoughts(open=begin, close=end, is_begun=is_begun))
+
+
+def _is_strict(tool: Any) -> bool:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return isinstance(function, dict) and function.get("strict") is True
 
 
 def _as_usual(constraint: StructuredOutputsParams, usual: StructuredOutputsConfig) -> StructuredOutputsParams:

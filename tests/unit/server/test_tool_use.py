@@ -10,7 +10,7 @@ from octavo.grammar.compile import compile_constraint
 from octavo.grammar.sandbox import GrammarSandbox
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.server.openai.schemas import ChatRequest
-from octavo.server.structured import behind_thoughts
+from octavo.server.structured import behind_thoughts, is_asked_for
 from octavo.server.tool_use import read_tool_use
 
 TOKENIZER = byte_level_tokenizer()
@@ -124,3 +124,22 @@ def test_the_operators_settings_hold_where_a_request_has_none_of_its_own():
     own = use(usual=tight, structured_outputs=schema | {"whitespace_pattern": " "}).constraint
     for text, expected in (('{"a":1}', (True, True, True)), ('{"a": 1}', (True, False, True)), ('{"a":1,"b":2}', (True, False, False))):
         assert tuple(fits(constraint, text)[1] for constraint in (loose, held, own)) == expected, text
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, False),
+        ({"tools": [tool("f")]}, False),
+        ({"tools": [tool("f"), 5, {"function": []}]}, False),
+        ({"tools": [tool("f")], "tool_choice": "none"}, False),
+        ({"tools": [tool("f")], "tool_choice": "required"}, True),
+        ({"tools": [tool("f")], "tool_choice": {"type": "function"}}, True),
+        ({"tools": [tool("f"), tool("g", strict=True)]}, True),
+        ({"response_format": {"type": "text"}}, True),
+        ({"structured_outputs": {}}, True),
+    ],
+)
+def test_only_what_may_need_the_sandbox_waits_for_it(fields, expected):
+    body = ChatRequest(model="m", messages=[{"role": "user", "content": "hi"}], **fields)
+    assert is_asked_for(body) is expected
