@@ -1,11 +1,12 @@
 """`octavo bench serve` against the application on a real socket."""
 
 import json
+import urllib.request
 
 import pytest
 
 from octavo.bench import datasets
-from octavo.cli import bench_serve, bench_sweep
+from octavo.cli import load_test
 from octavo.cli.bench_serve import bench_serve_main
 from octavo.cli.bench_sweep import bench_sweep_main
 from octavo.config.server_schema import ServerConfig
@@ -17,8 +18,7 @@ from tests.api.live import live
 
 @pytest.fixture
 def server(monkeypatch):
-    for command in (bench_serve, bench_sweep):
-        monkeypatch.setattr(command, "open_counter", lambda name: ByteTokenizer())
+    monkeypatch.setattr(load_test, "open_counter", lambda name: ByteTokenizer())
     monkeypatch.setattr(datasets, "_vocabulary_words", lambda counter: ["a", "b", "c"])
     with live(create_app(FakeEngine(), ServerConfig())) as running:
         yield running
@@ -48,12 +48,30 @@ def test_a_talk_grows_turn_by_turn(server, tmp_path):
     assert lengths == sorted(set(lengths))
 
 
-def test_refused_requests_are_failures_with_their_reason(server, tmp_path):
+def test_prompts_are_counted_with_the_served_model_where_it_is_here(server, tmp_path, monkeypatch):
+    def tokenizer_of(*more):
+        saving = ["--save-result", "--result-dir", str(tmp_path), "--result-filename", "r.json"]
+        assert bench_serve_main(flags(server, *saving, *more)) == 0
+        return json.loads((tmp_path / "r.json").read_text())["tokenizer_id"]
+
+    assert tokenizer_of() == "smollm2-135m-instruct"
+    monkeypatch.setattr(load_test, "_is_here", lambda model: True)
+    assert tokenizer_of() == served_model(server)
+    assert tokenizer_of("--tokenizer", "another") == "another"
+
+
+def served_model(server):
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v1/models") as answer:
+        return json.load(answer)["data"][0]["id"]
+
+
+def test_refused_requests_are_failures_with_their_reason(server, tmp_path, capsys):
     saving = ["--save-detailed", "--result-dir", str(tmp_path), "--result-filename", "r.json"]
     assert bench_serve_main(flags(server, "--extra-body", '{"top_p": 7}', *saving)) == 1
     result = json.loads((tmp_path / "r.json").read_text())
     assert (result["completed"], result["failed"]) == (0, 6)
     assert "top_p" in result["errors"][0]
+    assert f"6 x {result['errors'][0]}" in capsys.readouterr().out
 
 
 def test_a_sweep_runs_each_combination(server, tmp_path, capsys):
@@ -64,8 +82,7 @@ def test_a_sweep_runs_each_combination(server, tmp_path, capsys):
     assert "●" in capsys.readouterr().out
 
 
-def test_nobody_at_the_port_is_said_so(monkeypatch):
-    monkeypatch.setattr(bench_serve, "open_counter", lambda name: ByteTokenizer())
+def test_nobody_at_the_port_is_said_so():
     with pytest.raises(EngineError, match="no server is ready"):
         bench_serve_main(["--port", "1"])
 

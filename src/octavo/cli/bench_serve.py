@@ -12,7 +12,7 @@ from octavo.bench.figures import TIMES
 from octavo.bench.report import page
 from octavo.bench.serving import Run
 from octavo.cli.bench_serve_view import block
-from octavo.cli.load_test import measure, open_counter, save
+from octavo.cli.load_test import measure, save
 from octavo.cli.load_test_flags import load_test_parser
 from octavo.errors import ConfigError
 
@@ -22,7 +22,7 @@ COMMON_SHARE = 0.2  # of the input tokens; a chat template's opening may be as m
 def bench_serve_main(argv: Sequence[str]) -> int:
     args = load_test_parser("serve", "Load a running server and measure what its users see.").parse(argv)
     shown = _times(args.percentile_metrics)
-    result, run = measure(args, open_counter(args.tokenizer))
+    result, run = measure(args)
     print(block(result, shown, run))
     _warn_of_a_warm_cache(args, result)
     if args.save_result or args.save_detailed:

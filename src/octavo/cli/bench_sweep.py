@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from octavo.bench.pareto import pareto_front, sweep_page, sweep_table
-from octavo.cli.load_test import measure, open_counter, read_pair, save
+from octavo.cli.load_test import measure, read_pair, save
 from octavo.cli.load_test_flags import load_test_parser
 from octavo.errors import ConfigError
 
@@ -20,12 +20,11 @@ def bench_sweep_main(argv: Sequence[str]) -> int:
     axes = [_axis(text) for text in args.vary or ()]
     if not axes:
         raise ConfigError("nothing to vary; give --vary max-concurrency=1,8,32")
-    counter = open_counter(args.tokenizer)
     results = []
     for index, values in enumerate(itertools.product(*(values for _, values in axes))):
         settings = [word for (flag, _), value in zip(axes, values, strict=True) for word in (f"--{flag}", value)]
         given = parser.parse([*argv, *settings, "--seed", str(args.seed + index)])  # prompts that no earlier run has sent
-        result, _ = measure(given, counter)
+        result, _ = measure(given)
         results.append({flag: value for (flag, _), value in zip(axes, values, strict=True)} | result)
         print(" ".join(settings), f"-> {result['output_throughput']:.1f} tok/s", file=sys.stderr)
     names = [flag for flag, _ in axes]

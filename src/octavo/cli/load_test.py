@@ -10,6 +10,7 @@ import math
 import random
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,15 @@ from octavo.bench.http_stream import Target
 from octavo.bench.serving import Api, Run, first_model, reset_prefix_cache, run_load, wait_ready
 from octavo.cli.time_limits import read_goodput
 from octavo.config import env
-from octavo.errors import ConfigError
+from octavo.config.schema import ModelConfig
+from octavo.errors import ConfigError, ModelError
 from octavo.simulator.arrivals import Ramp, arrival_times
 from octavo.units import parse_number
 
 
+@cache
 def open_counter(name: str) -> TextCounter:
-    """Return the tokenizer of a model, which prompts are counted with."""
+    """Return the tokenizer of a model, which prompts are counted with. Raises ModelError."""
     from octavo.loaders.load import read_text
     from octavo.loaders.store import resolve_model
     from octavo.text.tokenizer import Tokenizer
@@ -42,11 +45,13 @@ def open_counter(name: str) -> TextCounter:
     return Tokenizer.from_assets(read_text(resolve_model(name)))
 
 
-def measure(args: argparse.Namespace, counter: TextCounter) -> tuple[dict[str, Any], Run]:
+def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Run]:
     """Return the figures of one run with its settings, and the run. Raises ConfigError, EngineError and RequestError before it begins."""
     slo_ms, percentiles = read_goodput(" ".join(args.goodput or ())), _percents(args.metric_percentiles)
     metadata = dict(read_pair("--metadata", text) for text in args.metadata or ())
     api = _api(args)
+    tokenizer = args.tokenizer or (api.model if _is_here(api.model) else ModelConfig.model)
+    counter = open_counter(tokenizer)
     sessions = _sessions(args, counter)
     run = asyncio.run(_load(args, api, sessions, _arrivals(args, sessions), counter))
     settings = {
@@ -54,7 +59,7 @@ def measure(args: argparse.Namespace, counter: TextCounter) -> tuple[dict[str, A
         "backend": args.backend,
         "label": args.label,
         "model_id": api.model,
-        "tokenizer_id": args.tokenizer,
+        "tokenizer_id": tokenizer,
         "dataset_name": args.dataset_name,
         "num_prompts": len(sessions),
         "request_rate": args.request_rate if math.isfinite(args.request_rate) else "inf",
@@ -64,6 +69,16 @@ def measure(args: argparse.Namespace, counter: TextCounter) -> tuple[dict[str, A
         "prefix_cache": args.prefix_cache,
     }
     return settings | metadata | figures(run, slo_ms, percentiles), run
+
+
+def _is_here(model: str) -> bool:
+    from octavo.loaders.store import resolve_model
+
+    try:
+        resolve_model(model)
+    except ModelError:
+        return False
+    return True
 
 
 def save(args: argparse.Namespace, result: dict[str, Any]) -> None:

@@ -23,7 +23,9 @@ def load_test_parser(kind: str, about: str) -> FlagParser:
     server.add_argument("--port", type=flag_type(parse_int), default=8000, help="[8000]")
     server.add_argument("--model", metavar="NAME", help="the model to ask for [the server's first]")
     server.add_argument(
-        "--tokenizer", metavar="MODEL", default=ModelConfig.model, help=f"the model that prompts are counted with [{ModelConfig.model}]"
+        "--tokenizer",
+        metavar="MODEL",
+        help=f"the model that prompts are counted with [the one asked for, where it is on this disk, else {ModelConfig.model}]",
     )
     server.add_argument("--header", action="append", metavar="NAME=VALUE", help="a header of every request; repeatable")
     server.add_argument("--extra-body", metavar="JSON", help="fields merged into every request")
