@@ -119,7 +119,7 @@ def _simulate(
 ) -> Outcome:
     cache = config.cache
     kv = KVManager(num_blocks, cache.block_size, enable_prefix_caching=cache.enable_prefix_caching)
-    depth = 1 if config.scheduler.async_scheduling is False else 2
+    depth = 2 if config.scheduler.async_scheduling else 1
     return Simulation(limits, kv, FakeModel(VOCAB_SIZE), step_time, caps=caps, depth=depth).run(arrivals)
 
 

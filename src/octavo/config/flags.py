@@ -260,7 +260,7 @@ FLAGS: tuple[Flag, ...] = (
         "async-scheduling",
         "scheduler.async_scheduling",
         "Scheduling",
-        "plan each step while the one before it computes; by default only where a CPU is free to plan on",
+        "plan each step while the one before it computes",
         switch=True,
     ),
     Flag(

@@ -153,7 +153,7 @@ class SchedulerConfig:
     watermark: float = 0.0  # share of blocks kept free when admitting waiting requests
     mixed_step_ms: float | None = None  # prompts are cut so that a step that others wait for takes this long; 0: never; None: by mode
     max_queue_s: float | None = None  # longest wait for a first step; None: for ever
-    async_scheduling: bool | None = None  # plan a step while the one before it computes; None: if a CPU is left to plan on
+    async_scheduling: bool = True  # plan a step while the one before it computes
 
     def __post_init__(self) -> None:
         one_of("performance_mode", self.performance_mode, ("balanced", "throughput", "interactivity"))

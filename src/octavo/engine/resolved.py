@@ -17,7 +17,6 @@ from octavo.engine.startup import (
     choose_kv_dtype,
     choose_max_model_len,
     choose_mixed_step_s,
-    plans_ahead,
     size_engine,
 )
 from octavo.errors import ModelError
@@ -49,7 +48,7 @@ def of_device(config: EngineConfig, backend: Backend) -> Resolved:
         "cache.kv_cache_dtype": choose_kv_dtype(config, backend),
     }
     made["scheduler.mixed_step_ms"] = 1000 * (choose_mixed_step_s(config.scheduler) or 0)
-    made |= {"scheduler.async_scheduling": plans_ahead(config), "cache.gpu_memory_utilization": CPU_UTILIZATION}
+    made["cache.gpu_memory_utilization"] = CPU_UTILIZATION
     if config.scheduler.enable_chunked_prefill or config.model.max_model_len is not None:
         made |= _batch(*choose_batch_size(config.scheduler, config.model.max_model_len or MAX_LENGTH))
     return {field: (value, DEVICE) for field, value in made.items()}

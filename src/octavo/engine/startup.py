@@ -6,7 +6,6 @@ Whatever the operator left open (None) is decided here, once, and reported in En
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -105,7 +104,7 @@ def start_engine(config: EngineConfig, clock: PhaseClock | None = None) -> tuple
         tier=parts.tier,
         listener=KVEventPublisher(events) if events and events.is_on else None,
     )
-    executor = ThreadExecutor(worker) if plans_ahead(config) else InlineExecutor(worker)
+    executor = ThreadExecutor(worker) if config.scheduler.async_scheduling else InlineExecutor(worker)
     estimator = StepEstimator(record(loaded.model, kv_spec), kv_spec) if config.runtime.enable_mfu_metrics else None
     core = EngineCore(Scheduler(limits, kv), executor, estimator, partial(make_compiler, path, loaded.spec.vocab_size))
     clock.mark("allocate")
@@ -129,12 +128,6 @@ def open_vocabulary(path: Path, size: int) -> Vocabulary:
     from octavo.text.tokenizer import Tokenizer  # an engine without grammars reads no text
 
     return Vocabulary(Tokenizer.from_assets(read_text(path)), read_generation_defaults(path).eos_token_ids, size)
-
-
-def plans_ahead(config: EngineConfig) -> bool:
-    """Return whether steps are planned while others compute: as told, else where fewer threads compute than there are CPUs."""
-    told, threads = config.scheduler.async_scheduling, config.runtime.threads
-    return threads is not None and threads < len(os.sched_getaffinity(0)) if told is None else told
 
 
 @dataclass(frozen=True)

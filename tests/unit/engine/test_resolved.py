@@ -41,7 +41,6 @@ def test_all_that_was_left_open_is_decided_once_the_model_is_there(model):
     assert shown["model.max_model_len"] == (str(MAX_POSITION), "default, for this device and model")
     assert shown["runtime.threads"] == (str(len(os.sched_getaffinity(0))), "default, for this device")
     assert shown["cache.gpu_memory_utilization"] == ("0.5", "default, for this device")
-    assert shown["scheduler.async_scheduling"] == ("False", "default, for this device")
     assert int(shown["cache.num_gpu_blocks_override"][0]) > MAX_POSITION // 16
     assert not [field for field, (value, _) in shown.items() if "decided" in value]
 

@@ -13,7 +13,6 @@ from octavo.engine.startup import (
     choose_batch_size,
     choose_kv_dtype,
     choose_max_model_len,
-    plans_ahead,
     start_engine,
     warn_of_defaults,
 )
@@ -161,12 +160,3 @@ def test_a_model_that_is_not_there_is_a_model_error(tmp_path):
 def test_sizes_that_follow_from_the_device_are_named(given, named):
     line = warn_of_defaults(given, EngineSize(None, None, 4, 16))
     assert (named in line) if named else line == ""
-
-
-def test_steps_are_planned_ahead_as_told_or_where_a_cpu_is_free(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-
-    def ahead(told, threads):
-        return plans_ahead(EngineConfig(scheduler=SchedulerConfig(async_scheduling=told), runtime=RuntimeConfig(threads=threads)))
-
-    assert [ahead(True, 2), ahead(False, 1), ahead(None, 1), ahead(None, 2), ahead(None, None)] == [True, False, True, False, False]
