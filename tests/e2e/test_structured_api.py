@@ -144,6 +144,14 @@ def test_the_responses_api_holds_to_a_schema_too(client):
     assert all(place["size"] in (1, 2, 3) for place in whole_answers(ask, 2))
 
 
+def test_fields_that_leave_no_token_are_a_bad_request_streamed_and_whole(client):
+    fields = {"structured_outputs": {"choice": ["a"]}, "allowed_token_ids": [2]}
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError) as raised:
+            client.chat.completions.create(messages=HI, extra_body=fields, stream=stream, **NOISE)
+        assert raised.value.param == "structured_outputs" and "allowed_token_ids" in raised.value.message
+
+
 def test_what_cannot_be_held_to_is_a_bad_request_and_the_next_one_is_answered(client):
     for fields in ({"structured_outputs": {"regex": "("}}, {"response_format": {"type": "json_schema"}}):
         with pytest.raises(openai.BadRequestError):

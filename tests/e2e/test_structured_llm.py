@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from octavo import LLM, SamplingParams, StructuredOutputsParams
-from octavo.errors import OctavoError, RequestFailed
+from octavo.errors import InvalidRequest, OctavoError
 from octavo.loaders.store import resolve_model
 
 pytestmark = pytest.mark.model
@@ -76,8 +76,13 @@ def test_an_answer_without_a_grammar_has_the_same_bits_beside_one_that_has(llm):
     assert beside == alone
 
 
+def test_a_mistake_in_a_constraint_is_an_invalid_request_as_others_are(llm):
+    with pytest.raises(InvalidRequest, match="cannot be held to"):
+        llm.chat(ASK, params(regex="("), use_tqdm=False)
+
+
 def test_what_nothing_can_match_fails_one_request_in_plain_words(llm):
     impossible = SamplingParams(max_tokens=9, structured_outputs=StructuredOutputsParams(choice=["yes"]), allowed_token_ids=(5,))
-    with pytest.raises(RequestFailed, match="no token that the grammar allows"):
+    with pytest.raises(InvalidRequest, match="allowed_token_ids"):
         llm.chat(ASK, impossible, use_tqdm=False)
     assert llm.chat(ASK, params(choice=["yes"]), use_tqdm=False)[0].outputs[0].text == "yes"

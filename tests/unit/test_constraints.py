@@ -46,6 +46,23 @@ WRONG = [
     ({"choice": ["a" * 1000] * 100}, "string_above_max_length", ".choice"),
     ({"json_object": False}, "invalid_value", ".json_object"),
     ({"json_object": 1}, "invalid_value", ".json_object"),
+    ({"json": {"pattern": "a" * 2000}}, "schema_too_complex", ".json"),
+    ({"json": {"anyOf": [{"x-guidance": {"lenient": True}}]}}, "invalid_json_schema", ".json"),
+    ({"structural_tag": {"structures": [{"schema": {"x-guidance": {}}}]}}, "invalid_json_schema", ".structural_tag"),
+    ({"json": {"$ref": "#/ex%61mples/0", "examples": [{"x-guidance": {}}]}}, "invalid_json_schema", ".json"),
+    ({"json": {"allOf": [{"$ref": "#/default/a~1b"}], "default": {"a/b": {"const": 2**60}}}}, "invalid_json_schema", ".json"),
+    ({"json": {"const": 2**53 + 1}}, "invalid_json_schema", ".json"),
+    ({"json": '{"const": 9007199254740993}'}, "invalid_json_schema", ".json"),
+    ({"json": '{"enum": [{"a": [1, -9007199254740993]}]}'}, "invalid_json_schema", ".json"),
+    ({"json": {"properties": {"a": {"maximum": 2**63 - 1}}}}, "invalid_json_schema", ".json"),
+    ({"json": {"minimum": -1e17}}, "invalid_json_schema", ".json"),
+    ({"json": {"multipleOf": 10**400}}, "invalid_json_schema", ".json"),
+    ({"json": {"exclusiveMaximum": float("inf")}}, "invalid_json_schema", ".json"),
+    ({"choice": ["\ud800"]}, "invalid_value", ".choice"),
+    ({"regex": "\udfff"}, "invalid_value", ".regex"),
+    ({"json": {"const": "\ud800"}}, "invalid_json_schema", ".json"),
+    ({"regex": "a", "whitespace_pattern": " "}, "invalid_value", ".whitespace_pattern"),
+    ({"choice": ["a"], "disable_any_whitespace": True}, "invalid_value", ".disable_any_whitespace"),
     ({"json": {}, "disable_any_whitespace": 1}, "invalid_type", ".disable_any_whitespace"),
     ({"json": {}, "whitespace_pattern": " ", "disable_any_whitespace": True}, "invalid_value", ".whitespace_pattern"),
     ({"json": {}, "whitespace_pattern": " " * 5 + "x" * 100}, "string_above_max_length", ".whitespace_pattern"),
@@ -59,6 +76,29 @@ def test_what_is_wrong_is_refused_before_it_is_compiled(fields, code, where):
         StructuredOutputsParams(**fields)
     assert time.process_time() - began < 0.2
     assert (raised.value.code, raised.value.param) == (code, f"structured_outputs{where}")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": [{"$ref": "http://127.0.0.1/"}, {"x-guidance": 1}]},
+        {"properties": {"x-guidance": {"type": "string"}, "maximum": {}, "const": {"type": "integer"}}},
+        {"default": 2**60, "examples": [2**60], "maxLength": 2**60},
+        {"const": 2**53, "minimum": -(2**53), "maximum": 0.5},
+        {"pattern": ""},
+    ],
+    ids=str,
+)
+def test_data_and_names_are_not_taken_for_keywords_and_what_is_exact_is_taken(schema):
+    assert StructuredOutputsParams(json=schema).kind == "json"
+
+
+def test_what_is_wrong_in_a_schema_is_said_with_its_keyword_and_value():
+    number = {"maximum": 2**63 - 1}, ("maximum", "9223372036854775807", "2^53")
+    for schema, words in (number, ({"pattern": "a" * 2000}, ("pattern", "2,000"))):
+        with pytest.raises(InvalidRequest) as raised:
+            StructuredOutputsParams(json=schema)
+        assert all(word in raised.value.message for word in words)
 
 
 @pytest.mark.parametrize(

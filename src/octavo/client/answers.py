@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, replace
 
 from octavo.client.outputs import Logprob, PositionLogprobs, RequestOutput
-from octavo.errors import RequestFailed
+from octavo.errors import InvalidRequest, RequestFailed
 from octavo.messages.wire import FinishReason
 
 
@@ -133,6 +133,8 @@ class AnswerBuilder:
 
 
 def _choice(index: int, events: list[RequestOutput]) -> CompletionOutput:
+    if events and events[-1].error_code == "invalid_grammar":
+        raise InvalidRequest(events[-1].error or "the answer cannot match its grammar", param="structured_outputs")
     if events and events[-1].finish_reason == "error":
         raise RequestFailed(events[-1].error or "the request ended without an answer")
     positions = [position for event in events for position in event.logprobs or ()]

@@ -178,7 +178,7 @@ class EngineCore:
             if done.error is None:
                 self._schedule(done.request, done.grammar)
             else:
-                self._deltas.append(TokenDelta(done.request.request_id, [], "error", error=done.error))
+                self._deltas.append(TokenDelta(done.request.request_id, [], "error", error=done.error, error_code=done.error_code))
 
     def _refuse_stale(self) -> None:
         """End the requests that have waited longer than max_queue_s for their first step."""

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from octavo.constraints import StructuredOutputsParams
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, RequestError
 from octavo.grammar.sandbox import GrammarSandbox
-from octavo.messages.wire import GenerateRequest
+from octavo.messages.wire import ErrorCode, GenerateRequest
 
 if TYPE_CHECKING:
     from octavo.grammar.matcher import CompiledGrammar
@@ -39,11 +39,12 @@ Key = tuple[str, bytes]  # tenant, constraint
 
 @dataclass(frozen=True)
 class Compiled:
-    """A request whose waiting is over: with a grammar, or with the reason why there is none."""
+    """A request whose waiting is over: with a grammar, or with the reason why there is none; `error_code` as in TokenDelta."""
 
     request: GenerateRequest
     grammar: CompiledGrammar | None
     error: str | None = None
+    error_code: ErrorCode | None = None
 
 
 class GrammarCompiler:
@@ -95,14 +96,14 @@ class GrammarCompiler:
 
     def take_compiled(self) -> list[Compiled]:
         """Return the requests whose waiting is over, in the order of their arrival."""
-        failures: dict[Key, str] = {}
+        failures: dict[Key, tuple[str, ErrorCode | None]] = {}
         for key, future in list(self._compiling.items()):
             if future.done():
                 del self._compiling[key]
                 try:
                     self._keep(key, future.result())
                 except Exception as error:
-                    failures[key] = _reason(error)
+                    failures[key] = _reason(error), "invalid_grammar" if isinstance(error, RequestError) else None
         now = time.monotonic()
         done = []
         for request, key, until_s in list(self._waiting.values()):
@@ -110,10 +111,11 @@ class GrammarCompiler:
             if grammar is not None:
                 self._kept.move_to_end(key)
             elif failure is None and now > until_s:
-                failure = f"the grammar was not compiled within {self._limit_s:g} s; ask for a simpler one"
+                failure = (f"the grammar was not compiled within {self._limit_s:g} s; ask for a simpler one", None)
             if grammar is not None or failure is not None:
                 del self._waiting[request.request_id]
-                done.append(Compiled(request, grammar, failure))
+                reason, code = failure or (None, None)
+                done.append(Compiled(request, grammar, reason, code))
         self._evict()
         return done
 

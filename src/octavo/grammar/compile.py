@@ -6,29 +6,36 @@ or fails on every machine. Sources: llguidance's documentation of its Lark diale
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
+from octavo.grammar.gbnf import as_lark
 from octavo.grammar.json_schema import ANY_OBJECT, blank_space, closed
-from octavo.grammar.lark import quoted
-from octavo.grammar.matcher import CompiledGrammar
+from octavo.grammar.lark import prepared, quoted
+from octavo.grammar.matcher import MAX_ITEMS, MAX_OPEN_ITEMS, CompiledGrammar
+from octavo.grammar.reasons import in_plain_words
 from octavo.grammar.tags import tags_to_lark
 from octavo.grammar.thoughts import after_thoughts
 
 if TYPE_CHECKING:
     from octavo.grammar.vocabulary import Vocabulary
 
-MAX_MESSAGE_CHARS = 200
-
 
 def limits() -> LLParserLimits:
+    """Return the bounds. Items weigh most: in a grammar that matches a text in many ways, each takes the longer the more there are."""
     return LLParserLimits(
-        initial_lexer_fuel=200_000, step_lexer_fuel=200_000, step_max_items=50_000, max_lexer_states=50_000, verbose_errors=False
+        initial_lexer_fuel=200_000,
+        step_lexer_fuel=200_000,
+        step_max_items=MAX_ITEMS,
+        max_items_in_row=MAX_OPEN_ITEMS,
+        max_lexer_states=50_000,
+        verbose_errors=False,
     )
 
 
@@ -50,11 +57,12 @@ def _source_of_answer(constraint: StructuredOutputsParams) -> str:
             case "choice":
                 return LLMatcher.grammar_from_lark("start: " + " | ".join(map(quoted, constraint.choice or ())))
             case "grammar":
-                return grammar_from("grammar", constraint.grammar or "")
+                return LLMatcher.grammar_from_lark(prepared("grammar", as_lark(constraint.grammar or "")))
             case _:
-                return LLMatcher.grammar_from_lark(tags_to_lark(msgspec.json.decode(str(constraint.structural_tag))))
+                tags = tags_to_lark(msgspec.json.decode(str(constraint.structural_tag)))
+                return LLMatcher.grammar_from_lark(prepared("structural_tag", tags))
     except (ValueError, RecursionError) as error:
-        raise refusal(constraint, str(error)) from None
+        raise refusal(constraint.kind, str(error)) from None
 
 
 def check(constraint: StructuredOutputsParams) -> None:
@@ -64,7 +72,11 @@ def check(constraint: StructuredOutputsParams) -> None:
 
 def compile_constraint(constraint: StructuredOutputsParams, vocabulary: Vocabulary) -> CompiledGrammar:
     """Return the grammar. Raises InvalidRequest."""
-    return CompiledGrammar(_beginning(constraint, vocabulary.tokens), vocabulary.size)
+    beginning = _beginning(constraint, vocabulary.tokens)
+    again = beginning.deep_copy()
+    began = time.thread_time()
+    again.compute_bitmask()  # what the lexer learns from a grammar's first mask, it has learned
+    return CompiledGrammar(beginning, vocabulary.size, time.thread_time() - began)
 
 
 def _beginning(constraint: StructuredOutputsParams, tokens: LLTokenizer) -> LLMatcher:
@@ -72,8 +84,17 @@ def _beginning(constraint: StructuredOutputsParams, tokens: LLTokenizer) -> LLMa
     if not beginning.is_error():
         beginning.compute_bitmask()  # what is slow or endless shows here, where nobody waits for a token
     if beginning.is_error():
-        raise refusal(constraint, beginning.get_error())
+        _check_whitespace(constraint, tokens)
+        raise refusal(constraint.kind, beginning.get_error())
     return beginning
+
+
+def _check_whitespace(constraint: StructuredOutputsParams, tokens: LLTokenizer) -> None:
+    """Raise InvalidRequest where whitespace_pattern alone is what does not compile."""
+    if constraint.whitespace_pattern is not None:
+        alone = LLMatcher(tokens, LLMatcher.grammar_from_regex(constraint.whitespace_pattern), log_level=0, limits=limits())
+        if alone.is_error():
+            raise refusal("whitespace_pattern", alone.get_error())
 
 
 @cache
@@ -82,13 +103,11 @@ def _single_bytes() -> LLTokenizer:
     return LLTokenizer("byte")
 
 
-def refusal(constraint: StructuredOutputsParams, reason: str) -> InvalidRequest:
-    """Return what to raise for a constraint that does not compile; `reason` is the library's, shortened to what is safe to show."""
-    name = constraint.kind
-    line = next(iter(reason.strip().splitlines()), "")
-    shown = "".join(character for character in line[:MAX_MESSAGE_CHARS] if character.isprintable())
+def refusal(name: str, reason: str) -> InvalidRequest:
+    """Return what to raise for a field that does not compile; `reason` is the library's."""
     code = "invalid_json_schema" if name in ("json", "structural_tag") else "invalid_value"
-    return InvalidRequest(f"structured_outputs.{name} cannot be held to: {shown}", code=code, param=f"structured_outputs.{name}")
+    where = f"structured_outputs.{name}"
+    return InvalidRequest(f"{where} cannot be held to: {in_plain_words(reason)}", code=code, param=where)
 
 
 def _json_source(constraint: StructuredOutputsParams, schema: Any) -> str:

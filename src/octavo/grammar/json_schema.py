@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from octavo.constraints import SCHEMA_DATA, SCHEMA_MAPS
+
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 WHITESPACE = r"[\x20\x0A\x0D\x09]{1,16}"  # bounded: a small model asked for JSON may write blank lines for ever
-
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})  # name -> schema
-_VALUES = frozenset({"enum", "const", "default", "examples"})  # no schemas within
 
 
 def blank_space(pattern: str | None = None) -> JsonCompileOptions:
@@ -28,10 +27,10 @@ def closed(schema: Any) -> Any:
         return schema
     inner: dict[str, Any] = {}
     for word, value in schema.items():
-        if word in _MAPS and isinstance(value, dict):
+        if word in SCHEMA_MAPS and isinstance(value, dict):
             inner[word] = {name: closed(one) for name, one in value.items()}
         else:
-            inner[word] = value if word in _VALUES else closed(value)
+            inner[word] = value if word in SCHEMA_DATA else closed(value)
     if isinstance(schema.get("properties"), dict):
         inner.setdefault("additionalProperties", False)
     return inner

@@ -1,12 +1,14 @@
-"""What the sandbox's process does: a line of JSON in, a constraint; a line of JSON out, why it does not compile, or null.
+"""What a process of the sandbox does: a line of JSON in, a constraint; a line of JSON out, a Verdict. One of them comes unasked, when it
+is ready.
 
-It ends with its input. Its stack is an eighth of a thread's usual one, so what fits here fits elsewhere; memory, processor time for one
-constraint and the files that it may open are bounded.
+It ends with its input. Its stack is an eighth of a thread's usual one, so what fits here fits elsewhere; memory and the processor time
+for one constraint are bounded, and a signal ends it where they do not suffice.
 """
 
 from __future__ import annotations
 
 import resource
+import signal
 import sys
 import threading
 
@@ -15,26 +17,33 @@ import msgspec
 from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
 from octavo.grammar.compile import check
+from octavo.grammar.sandbox import CPU_S, Verdict
 
 STACK_BYTES = 1 << 20
 MEMORY_BYTES = 2 << 30
-CPU_S = 4  # for one constraint; the caller's clock is stricter
 
 
 def serve() -> None:
+    check(StructuredOutputsParams(regex="a"))  # what is made once is made
+    answer(Verdict())
     for line in sys.stdin.buffer:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, resource.RLIM_INFINITY))
+        signal.setitimer(signal.ITIMER_PROF, CPU_S)
         try:
             check(msgspec.json.decode(line, type=StructuredOutputsParams))
-            reason = None
+            verdict = Verdict()
         except InvalidRequest as error:
-            reason = error.message.partition(" cannot be held to: ")[2] or error.message
-        sys.stdout.buffer.write(msgspec.json.encode(reason) + b"\n")
-        sys.stdout.buffer.flush()
+            verdict = Verdict(error.message, error.code or "invalid_value", error.param or "structured_outputs")
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answer(verdict)
+
+
+def answer(verdict: Verdict) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(verdict) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def main() -> None:
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     threading.stack_size(STACK_BYTES)

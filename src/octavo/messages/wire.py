@@ -14,6 +14,7 @@ from octavo.messages.stats import StepStats
 from octavo.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+ErrorCode = Literal["server_overloaded", "invalid_grammar"]
 ControlKind = Literal["ping", "reset_prefix_cache", "pause", "resume", "shutdown"]
 PauseMode = Literal["abort", "wait", "keep"]
 PoolTask = Literal["embed", "token_embed", "classify"]
@@ -105,7 +106,8 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `begun_s`: when the request's first step was planned, in monotonic seconds; in the first delta after it (and again in a
     later one, when the request was computed anew: the first counts). `num_preemptions`: how often it lost its place, in the last.
     `num_loaded_tokens`: of num_cached_tokens, those read back from beyond the pool; right in the first delta with a token.
-    `error_code`: server_overloaded when it was ended for having waited too long; None for every other failure.
+    `error_code`: server_overloaded when it was ended for having waited too long, invalid_grammar when what its answer must match is the
+    reason; None for every other failure.
     `pooled`: the answer to a PoolRequest, float32 values (of all tokens' vectors, one after another, for token_embed).
     """
 
@@ -120,7 +122,7 @@ class TokenDelta(msgspec.Struct, frozen=True, gc=False, array_like=True):
     pooled: bytes | None = None
     begun_s: float | None = None
     num_preemptions: int = 0
-    error_code: Literal["server_overloaded"] | None = None
+    error_code: ErrorCode | None = None
     num_loaded_tokens: int = 0
 
     def __repr__(self) -> str:

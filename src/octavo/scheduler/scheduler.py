@@ -276,7 +276,7 @@ class Scheduler:
         if sample.is_nan:
             return self._end_nan(state)
         if sample.grammar_error is not None:
-            return self._roster.end(state, Ending("error"), error=sample.grammar_error)
+            return replace(self._roster.end(state, Ending("error"), error=sample.grammar_error), error_code="invalid_grammar")
         if not sample.token_ids:
             return None
         self._commit(state, state.num_tokens)

@@ -27,6 +27,7 @@ from octavo.server.drain_rate import DrainRate
 from octavo.server.errors import draining, model_loading, overloaded
 from octavo.server.share import Share, alone
 from octavo.server.stats_line import StatsLine
+from octavo.server.tenant_turns import TenantTurns
 from octavo.specs.text import GenerationDefaults
 from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -103,7 +104,7 @@ class ServerState:
         self._is_draining = False
         self._text_pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="text")
         self.sandbox = GrammarSandbox()
-        self._grammar_pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="grammar")
+        self._grammar_turns = TenantTurns(num_threads=4, name="grammar")
 
     def attach(self, engine: Engine, cache: CacheConfig | None = None, phases: Sequence[Phase] = ()) -> None:
         """Serve with `engine`. `phases`: of this process' start."""
@@ -189,9 +190,10 @@ class ServerState:
             raise overloaded(f"{engine.num_queued_tokens:,} prompt tokens wait", f"{limit:,} (max_num_queued_tokens)", seconds)
         return engine
 
-    async def in_grammar_pool(self, work: Callable[..., T], *args: Any) -> T:
-        """Return work(*args), done where it holds up neither the event loop nor tokenising: it may wait for the sandbox."""
-        return await asyncio.get_running_loop().run_in_executor(self._grammar_pool, work, *args)
+    async def in_grammar_pool(self, tenant: str, work: Callable[..., T], *args: Any) -> T:
+        """Return work(*args), done where it holds up neither the event loop nor tokenising nor other tenants: it may wait for the sandbox.
+        Raises CapacityError when too many of the tenant's requests wait there."""
+        return await self._grammar_turns.run(tenant, work, *args)
 
     async def in_text_pool(self, work: Callable[..., T], *args: Any) -> T:
         """Return work(*args), done off the event loop: tokenising a long text takes time."""

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from octavo.config.server_schema import StructuredOutputsConfig
-from octavo.constraints import StructuredOutputsParams, Thoughts
+from octavo.constraints import JSON_KINDS, StructuredOutputsParams, Thoughts
 from octavo.errors import InvalidRequest
 from octavo.grammar.library import require
 from octavo.grammar.sandbox import GrammarSandbox
@@ -94,7 +94,9 @@ def _is_strict(tool: Any) -> bool:
 
 
 def _as_usual(constraint: StructuredOutputsParams, usual: StructuredOutputsConfig) -> StructuredOutputsParams:
-    """Return the constraint with the operator's settings where the request has none of its own."""
+    """Return the constraint with the operator's settings for JSON where the request has none of its own."""
+    if constraint.kind not in JSON_KINDS:
+        return constraint
     return replace(
         constraint,
         disable_any_whitespace=constraint.disable_any_whitespace or (usual.disable_any_whitespace and not constraint.whitespace_pattern),

@@ -48,7 +48,7 @@ async def open_turn(request: Request, body: ChatRequest, name: str, api: Request
     engine = state.admit()
     check_model(engine, body.model)
     check_combinations(body)
-    use, token_ids = await _read(state, engine, body)
+    use, token_ids = await _read(state, engine, body, request.state.cache_salt)
     reading = _reading(state, engine, body, use, token_ids)
     constraint = use.constraint
     if constraint is not None and not state.config.structured_outputs.enable_in_reasoning:
@@ -82,7 +82,7 @@ async def count_prompt_tokens(request: Request, body: ChatRequest) -> int:
     state: ServerState = request.app.state.server
     engine = state.engine
     check_model(engine, body.model)
-    _, token_ids = await _read(state, engine, body)
+    _, token_ids = await _read(state, engine, body, request.state.cache_salt)
     return len(token_ids)
 
 
@@ -93,9 +93,9 @@ def check_combinations(body: ChatRequest) -> None:
         raise InvalidRequest("top_logprobs needs logprobs true", param="top_logprobs")
 
 
-async def _read(state: ServerState, engine: Engine, body: ChatRequest) -> tuple[ToolUse, list[int]]:
+async def _read(state: ServerState, engine: Engine, body: ChatRequest, tenant: str) -> tuple[ToolUse, list[int]]:
     """Return what is to become of tools and format, and the prompt. Raises RequestError."""
-    use = await state.in_grammar_pool(_read_tool_use, state, engine, body) if is_asked_for(body) else None
+    use = await state.in_grammar_pool(tenant, _read_tool_use, state, engine, body) if is_asked_for(body) else None
     return await state.in_text_pool(_read_prompt, state, engine, body, use)
 
 

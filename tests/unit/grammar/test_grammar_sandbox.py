@@ -10,7 +10,7 @@ from tests.fakes.vocabularies import byte_level_tokenizer
 
 from octavo.constraints import StructuredOutputsParams
 from octavo.engine.grammars import GrammarCompiler
-from octavo.errors import InvalidRequest
+from octavo.errors import InvalidRequest, RequestFailed
 from octavo.grammar.sandbox import GrammarSandbox
 from octavo.grammar.vocabulary import Vocabulary
 
@@ -31,6 +31,7 @@ def ask(sandbox, **constraint):
     sandbox.check(StructuredOutputsParams(**constraint))
 
 
+SLOW = {"json": {"type": "integer", "multipleOf": 999_983}}
 KILLERS = {
     "rules": {"grammar": chain(3000)},
     "terminals": {"grammar": chain(4000).replace("r", "T").replace("staTt", "start")},
@@ -63,8 +64,9 @@ def test_what_is_wrong_is_said_as_the_compiler_says_it(sandbox):
 
 
 def test_time_has_an_end():
-    sandbox = GrammarSandbox(limit_s=0.01)
+    sandbox = GrammarSandbox()
     ask(sandbox, regex="a")  # the process has begun
+    sandbox._limit_s = 0.01
     began = time.monotonic()
     with pytest.raises(InvalidRequest, match=r"0\.01 s"):
         ask(sandbox, json={"type": "integer", "multipleOf": 99991})
@@ -72,12 +74,50 @@ def test_time_has_an_end():
     sandbox.close()
 
 
-def test_what_is_known_to_compile_is_asked_once(sandbox):
+def test_what_is_known_of_a_constraint_is_asked_once(sandbox):
     ask(sandbox, regex="known")
-    process, sandbox._process = sandbox._process, None
+    sandbox.close()
     ask(sandbox, regex="known")
-    assert sandbox._process is None
-    sandbox._process = process
+    with pytest.raises(InvalidRequest, match="nope") as first:
+        ask(sandbox, json={"type": "nope"})
+    sandbox.close()
+    with pytest.raises(InvalidRequest) as again:
+        ask(sandbox, json={"type": "nope"})
+    assert (again.value.message, again.value.code) == (first.value.message, first.value.code)
+    assert all(process._running is None for process in sandbox._processes)
+
+
+def test_processor_time_has_an_end_and_another_constraint_does_not_wait_for_it(sandbox):
+    ends = {}
+
+    def one(name, **constraint):
+        try:
+            ask(sandbox, **constraint)
+        except InvalidRequest as error:
+            ends[name] = error.message
+        ends.setdefault(name, "")
+        order.append(name)
+
+    order = []
+    ask(sandbox, regex="one")
+    held = sandbox._free.get()
+    ask(sandbox, regex="the other")  # both have begun
+    sandbox._free.put(held)
+    slow = threading.Thread(target=one, args=("slow",), kwargs=SLOW)
+    slow.start()
+    one("quick", regex="quick")
+    slow.join()
+    assert order == ["quick", "slow"] and ends["quick"] == ""
+    assert "0.5 s of processor time" in ends["slow"]
+
+
+def test_a_compiler_that_cannot_begin_is_no_fault_of_the_constraint(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RequestFailed, match="cannot be started"):
+        ask(GrammarSandbox(), regex="a")
+    monkeypatch.setattr(sys, "executable", "/no/such/program")
+    with pytest.raises(RequestFailed, match="cannot be started"):
+        ask(GrammarSandbox(), regex="a")
 
 
 def test_many_threads_may_ask_at_once(sandbox):

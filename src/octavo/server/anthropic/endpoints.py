@@ -48,7 +48,10 @@ async def create_message(request: Request) -> Response:
     headers = ignored_fields_header(ignored)
     if body.stream:
         return EventStream(events, headers, FRAMING)
-    await until_disconnect(request.receive, _drain(events))
+    try:
+        await until_disconnect(request.receive, _drain(events))
+    except RequestError as error:
+        raise transcript.in_terms_of_field(error) from None
     return JSONResponse(writer.message, headers=headers)
 
 

@@ -51,7 +51,8 @@ async def answer_completion(request: Request, given: dict[str, Any] | None = Non
     _check_combinations(body)
     constraint = None
     if is_asked_for(body):
-        constraint = await state.in_grammar_pool(read_constraint, body, state.config.structured_outputs, state.sandbox)
+        tenant, usual = request.state.cache_salt, state.config.structured_outputs
+        constraint = await state.in_grammar_pool(tenant, read_constraint, body, usual, state.sandbox)
     prompts = await state.in_text_pool(_prompts, engine, body, constraint)
     events = paced_events(request, body, prompts, question.header.id)
     return await respond(request, question, _chunks(question, prompts, engine.tokenizer, events), _fold)

@@ -38,7 +38,13 @@ def salted_events(request: Request, body: RequestBody, prompts: Sequence[Prompt]
         priority=_priority(request, body),
         arrival_s=request.state.arrival_s,
         deadline=deadline_of(request),
+        constraint_field=_constraint_field(body),
     )
+
+
+def _constraint_field(body: RequestBody) -> str:
+    """Return the field that says what an answer must match, if any does."""
+    return next((name for name in ("structured_outputs", "response_format") if getattr(body, name) is not None), "tools")
 
 
 def _priority(request: Request, body: RequestBody) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.client.outputs import RequestOutput
-from octavo.errors import CapacityError, DeadlineExceeded, EngineDead, RequestError, RequestFailed
+from octavo.errors import CapacityError, DeadlineExceeded, EngineDead, InvalidRequest, RequestError, RequestFailed
 from octavo.metrics.request_clock import RequestClock
 from octavo.params import SamplingParams
 from octavo.server.deadline import Deadline, events_until
@@ -105,11 +105,13 @@ async def generate(
     priority: int,
     arrival_s: float,
     deadline: Deadline | None,
+    constraint_field: str | None = None,
 ) -> Events:
     """Yield (choice, event) of all prompts, interleaved; choice j of prompt i has number i * n + j.
 
-    Raises CapacityError and RequestError before the first event, EngineError and DeadlineExceeded at any time. Closing it aborts what is
-    unfinished. `arrival_s` is in monotonic seconds.
+    Raises CapacityError and RequestError before the first event, EngineError and DeadlineExceeded at any time, and InvalidRequest when an
+    answer cannot match what it must. Closing it aborts what is
+    unfinished. `arrival_s` is in monotonic seconds, `constraint_field` the field of the request that says what an answer must match.
     """
     metrics, n = state.metrics, prompts[0].params.n
     clocks: list[RequestClock] = []
@@ -137,7 +139,7 @@ async def generate(
                 clocks[choice].tokens(len(event.token_ids), event.num_prompt_tokens, event.num_cached_tokens, event.num_loaded_tokens)
                 if event.finish_reason is not None:
                     clocks[choice].end(event.finish_reason, event.num_preemptions)
-                _raise_failure(event, is_paused=engine.is_paused)
+                _raise_failure(event, constraint_field, is_paused=engine.is_paused)
                 yield choice, event
     except RequestError:  # the engine's front does not take it
         for clock in clocks:
@@ -174,7 +176,9 @@ async def _merge(generations: Sequence[Generation]) -> Events:
             task.cancel()
 
 
-def _raise_failure(event: RequestOutput, *, is_paused: bool) -> None:
+def _raise_failure(event: RequestOutput, constraint_field: str | None, *, is_paused: bool) -> None:
+    if event.error_code == "invalid_grammar":
+        raise InvalidRequest(event.error or "the answer cannot match what it must", param=constraint_field)
     if event.error_code == "server_overloaded":
         raise CapacityError(event.error or "the request has waited too long")
     if event.finish_reason == "error":

@@ -59,7 +59,10 @@ async def create_response(request: Request) -> Response:
     headers = ignored_fields_header(ignored)
     if body.stream:
         return EventStream(events, headers, Framing(is_named=True, last=b"", error=writer.fail))
-    await until_disconnect(request.receive, _drain(events))
+    try:
+        await until_disconnect(request.receive, _drain(events))
+    except RequestError as error:
+        raise transcript.in_terms_of_field(error) from None
     return JSONResponse(writer.response, headers=headers)
 
 
