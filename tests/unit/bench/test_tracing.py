@@ -152,7 +152,8 @@ def test_a_servers_steps_are_shown_process_by_process(tmp_path, capsys):
     assert re.search(r"forward +\| [\d,]+ \([\d,]+\) +\| [\d,]+ \([\d,]+\)", shown)
     means = json.loads(files["json"].read_text())
     for found in means.values():
-        sums = {lane: sum(share["us"] for share in found if share["lane"] == lane) for lane in ("server", "engine", COMPUTE)}
+        lanes = ("server", "engine", "engine octavo-step", COMPUTE)
+        sums = {lane: sum(share["us"] for share in found if share["lane"] == lane) for lane in lanes}
         assert max(sums.values()) == pytest.approx(min(sums.values()), rel=1e-6)
     assert files["html"].read_text().count("<svg") == 2
     assert any(event["name"] == "attention" for event in json.loads(files["trace"].read_text())["traceEvents"])

@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from octavo.bench.tracing.spans import Span, innermost
 from octavo.errors import EngineError
 
-BETWEEN = {"server": "answers (asyncio, ASGI)", "engine": "loop"}  # what a process does where it has no span
+# The threads of processes that are shown, from the network down, and what each does where it has no span; the last one is there where
+# steps are planned ahead.
+BETWEEN = {"server": "answers (asyncio, ASGI)", "engine": "loop", "engine octavo-step": "waits for a plan"}
 OUTSIDE = "outside the forward"  # where a compute thread is while no step is computed
 COMPUTE = "compute, a thread"  # the lane of a mean over the threads
 
@@ -111,4 +113,4 @@ def shares(steps: Sequence[Step]) -> list[Share]:
 
 def _place(lane: str) -> tuple[int, str]:
     """The order of lanes from the network down."""
-    return ("server", "engine").index(lane) if lane in BETWEEN else 2, lane
+    return list(BETWEEN).index(lane) if lane in BETWEEN else len(BETWEEN), lane
