@@ -40,10 +40,12 @@ class TenantTurns:
             self._leave(tenant, turn)
             raise
         done = asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
-        done.add_done_callback(lambda _: self._end(tenant, turn))
+        done.add_done_callback(lambda done: self._end(tenant, turn, done))
         return await asyncio.shield(done)  # whoever asked may be gone: its turn lasts until the thread is free
 
-    def _end(self, tenant: str, turn: _Turn) -> None:
+    def _end(self, tenant: str, turn: _Turn, done: asyncio.Future[Any]) -> None:
+        if not done.cancelled():
+            done.exception()  # looked at: of one whose asker is gone, asyncio would log what was asked
         turn.lock.release()
         self._leave(tenant, turn)
 
