@@ -253,6 +253,11 @@ def _bounded_choices(choices: Any) -> tuple[str, ...]:
     return tuple(choices)
 
 
+def refusal(name: str, reason: str) -> InvalidRequest:
+    """Return what to raise for a field within bounds that does not compile."""
+    return _wrong(name, f"cannot be held to: {reason}", "invalid_json_schema" if name in ("json", "structural_tag") else "invalid_value")
+
+
 def _wrong(name: str, reason: str, code: str = "invalid_value") -> InvalidRequest:
     where = f"structured_outputs.{name}" if name else "structured_outputs"
     return InvalidRequest(f"{where} {reason}", code=code, param=where)

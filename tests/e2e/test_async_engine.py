@@ -7,11 +7,11 @@ import signal
 import tempfile
 
 import pytest
+from tests.real_models import path_or_skip
 
 from octavo import AsyncEngine, CacheConfig, EngineConfig, ModelConfig, SamplingParams
 from octavo.client import keeper
-from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest, OctavoError
-from octavo.loaders.store import resolve_model
+from octavo.errors import ContextLengthExceeded, EngineDead, InvalidRequest
 
 pytestmark = pytest.mark.model
 
@@ -20,10 +20,7 @@ CONFIG = EngineConfig(model=ModelConfig(max_model_len=1024), cache=CacheConfig(k
 
 @pytest.fixture(autouse=True)
 def require_model():
-    try:
-        resolve_model(CONFIG.model.model)
-    except OctavoError as error:
-        pytest.skip(str(error))
+    path_or_skip(CONFIG.model.model)
 
 
 def with_engine(scenario):

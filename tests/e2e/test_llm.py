@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from tests.real_models import path_or_skip
 
 from octavo import LLM, SamplingParams
-from octavo.errors import ConfigError, InvalidRequest, OctavoError
-from octavo.loaders.store import resolve_model
+from octavo.errors import ConfigError, InvalidRequest
 
 pytestmark = pytest.mark.model
 
@@ -14,10 +14,7 @@ PARAMS = SamplingParams(max_tokens=3, temperature=0)
 
 @pytest.fixture(scope="module")
 def llm():
-    try:
-        path = resolve_model("smollm2-135m-instruct")
-    except OctavoError as error:
-        pytest.skip(str(error))
+    path = path_or_skip()
     return LLM(path, max_model_len=64, num_gpu_blocks_override=8)
 
 

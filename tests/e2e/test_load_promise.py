@@ -4,10 +4,9 @@ hit, after preemption, eager or replayed, with one thread or several."""
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.real_models import path_or_skip
 
 from octavo import LLM, SamplingParams
-from octavo.errors import OctavoError
-from octavo.loaders.store import resolve_model
 
 pytestmark = pytest.mark.model
 
@@ -36,10 +35,7 @@ parameters = st.builds(
 
 
 def require_model() -> None:
-    try:
-        resolve_model("smollm2-135m-instruct")
-    except OctavoError as error:
-        pytest.skip(str(error))
+    path_or_skip()
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from octavo.errors import OctavoError
-from octavo.loaders.store import resolve_model
+from tests.real_models import path_or_skip
 
 pytestmark = pytest.mark.model
 
@@ -19,10 +17,7 @@ SAID = {"priority=": "Paris", "ask =": "4", "beam_search": "Paris", "AsyncLLM(":
 
 @pytest.mark.parametrize("sign", SAID)
 def test_an_example_prints_what_it_promises(sign):
-    try:
-        resolve_model("smollm2-135m-instruct")
-    except OctavoError as error:
-        pytest.skip(str(error))
+    path_or_skip()
     (example,) = [text for text in EXAMPLES if sign in text]
     done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -10,9 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
-from octavo.errors import OctavoError
-from octavo.loaders.store import resolve_model
+from tests.real_models import path_or_skip
 
 pytestmark = pytest.mark.model
 
@@ -32,10 +30,7 @@ def only(language: str, marker: str) -> str:
 
 @pytest.fixture(scope="module")
 def port():
-    try:
-        resolve_model("smollm2-135m-instruct")
-    except OctavoError as error:
-        pytest.skip(str(error))
+    path_or_skip()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

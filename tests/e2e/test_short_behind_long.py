@@ -8,9 +8,7 @@ from statistics import median
 import httpx
 import pytest
 from tests.fakes.served import serve
-
-from octavo.errors import OctavoError
-from octavo.loaders.store import resolve_model
+from tests.real_models import path_or_skip
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 MODEL = "smollm2-135m-instruct"
@@ -57,10 +55,7 @@ async def behind_a_long_prompt(url):
 
 
 def test_a_short_prompt_is_answered_long_before_the_long_one_ahead_of_it_and_streams_keep_their_pace():
-    try:
-        resolve_model(MODEL)
-    except OctavoError as error:
-        pytest.skip(str(error))
+    path_or_skip(MODEL)
     with serve(MODEL, "--log-level", "error", "--mixed-step-ms", STEP_MS) as url:
         long_s, short_s, gaps = asyncio.run(behind_a_long_prompt(url))
     print(f"7,000 tokens {long_s:.1f} s; short behind them {short_s:.2f} s; gap of streams {median(gaps):.3f} s, longest {max(gaps):.2f} s")

@@ -5,10 +5,10 @@ import re
 
 import pytest
 from jsonschema import Draft202012Validator
+from tests.real_models import path_or_skip
 
 from octavo import LLM, SamplingParams, StructuredOutputsParams
-from octavo.errors import InvalidRequest, OctavoError
-from octavo.loaders.store import resolve_model
+from octavo.errors import InvalidRequest
 
 pytestmark = pytest.mark.model
 
@@ -27,10 +27,7 @@ ASK = [{"role": "user", "content": "Tell me of Paris."}]
 
 @pytest.fixture(scope="module")
 def llm():
-    try:
-        path = resolve_model("smollm2-135m-instruct")
-    except OctavoError as error:
-        pytest.skip(str(error))
+    path = path_or_skip()
     return LLM(path, max_model_len=512, num_gpu_blocks_override=80)
 
 

@@ -8,10 +8,9 @@ import itertools
 from dataclasses import asdict, dataclass, fields
 
 import pytest
+from tests.real_models import path_or_skip
 
 from octavo import LLM, SamplingParams
-from octavo.errors import OctavoError
-from octavo.loaders.store import resolve_model
 
 pytestmark = pytest.mark.model
 
@@ -78,10 +77,7 @@ PAIRWISE = covering(ALL)
 
 @pytest.fixture(scope="module")
 def path():
-    try:
-        return str(resolve_model("smollm2-135m-instruct"))
-    except OctavoError as error:
-        pytest.skip(str(error))
+    return str(path_or_skip())
 
 
 def answers(llm, prompts=PROMPTS):

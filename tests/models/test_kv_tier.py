@@ -4,10 +4,9 @@ import gc
 import itertools
 
 import pytest
+from tests.real_models import path_or_skip
 
 from octavo import LLM, SamplingParams
-from octavo.errors import OctavoError
-from octavo.loaders.store import resolve_model
 
 pytestmark = pytest.mark.model
 
@@ -21,10 +20,7 @@ ROOMY, TIGHT = 64, 12  # blocks: one request alone takes 6, four at once 15 when
 
 @pytest.fixture(scope="module")
 def path():
-    try:
-        return str(resolve_model("smollm2-135m-instruct"))
-    except OctavoError as error:
-        pytest.skip(str(error))
+    return str(path_or_skip())
 
 
 class Served:

@@ -1,10 +1,9 @@
 """The prefix cache with the default model: what is reused, and that answers stay the same to the bit."""
 
 import pytest
+from tests.real_models import path_or_skip
 
 from octavo import LLM, SamplingParams
-from octavo.errors import OctavoError
-from octavo.loaders.store import resolve_model
 
 pytestmark = pytest.mark.model
 
@@ -13,10 +12,7 @@ GREEDY = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True, logprobs=
 
 @pytest.fixture(scope="module")
 def path():
-    try:
-        return str(resolve_model("smollm2-135m-instruct"))
-    except OctavoError as error:
-        pytest.skip(str(error))
+    return str(path_or_skip())
 
 
 def answer(llm, prompt):

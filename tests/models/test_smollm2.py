@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.real_models import path_or_skip
 
 from octavo.backends.native import _native
 from octavo.backends.native.backend import best_isa
 from octavo.config.schema import EngineConfig, RuntimeConfig
-from octavo.errors import OctavoError
 from octavo.loaders.store import resolve_model
 from octavo.worker.runner import LoadedModel, load_model
 from octavo.worker.scoring import Scorer
@@ -40,10 +40,7 @@ pytestmark = pytest.mark.model
 @pytest.fixture(scope="module")
 def scorers():
     """Return a maker of scorers by arithmetic and KV dtype, each model loaded once."""
-    try:
-        path = resolve_model("smollm2-135m-instruct")
-    except OctavoError as error:
-        pytest.skip(str(error))
+    path = path_or_skip()
 
     def runtime(arithmetic: str) -> RuntimeConfig:
         if arithmetic == "reference":

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from octavo.constraints import StructuredOutputsParams
-from octavo.errors import InvalidRequest
+from octavo.constraints import StructuredOutputsParams, refusal
 from octavo.grammar.gbnf import as_lark
 from octavo.grammar.json_schema import ANY_OBJECT, blank_space, closed
 from octavo.grammar.lark import prepared, quoted
@@ -62,7 +61,7 @@ def _source_of_answer(constraint: StructuredOutputsParams) -> str:
                 tags = tags_to_lark(msgspec.json.decode(str(constraint.structural_tag)))
                 return LLMatcher.grammar_from_lark(prepared("structural_tag", tags))
     except (ValueError, RecursionError) as error:
-        raise refusal(constraint.kind, str(error)) from None
+        raise refusal(constraint.kind, in_plain_words(str(error))) from None
 
 
 def check(constraint: StructuredOutputsParams) -> None:
@@ -85,7 +84,7 @@ def _beginning(constraint: StructuredOutputsParams, tokens: LLTokenizer) -> LLMa
         beginning.compute_bitmask()  # what is slow or endless shows here, where nobody waits for a token
     if beginning.is_error():
         _check_whitespace(constraint, tokens)
-        raise refusal(constraint.kind, beginning.get_error())
+        raise refusal(constraint.kind, in_plain_words(beginning.get_error()))
     return beginning
 
 
@@ -94,20 +93,13 @@ def _check_whitespace(constraint: StructuredOutputsParams, tokens: LLTokenizer) 
     if constraint.whitespace_pattern is not None:
         alone = LLMatcher(tokens, LLMatcher.grammar_from_regex(constraint.whitespace_pattern), log_level=0, limits=limits())
         if alone.is_error():
-            raise refusal("whitespace_pattern", alone.get_error())
+            raise refusal("whitespace_pattern", in_plain_words(alone.get_error()))
 
 
 @cache
 def _single_bytes() -> LLTokenizer:
     """Return a vocabulary whose tokens are the bytes."""
     return LLTokenizer("byte")
-
-
-def refusal(name: str, reason: str) -> InvalidRequest:
-    """Return what to raise for a field that does not compile; `reason` is the library's."""
-    code = "invalid_json_schema" if name in ("json", "structural_tag") else "invalid_value"
-    where = f"structured_outputs.{name}"
-    return InvalidRequest(f"{where} cannot be held to: {in_plain_words(reason)}", code=code, param=where)
 
 
 def _json_source(constraint: StructuredOutputsParams, schema: Any) -> str:

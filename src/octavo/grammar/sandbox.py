@@ -21,7 +21,7 @@ from threading import Lock
 
 import msgspec
 
-from octavo.constraints import StructuredOutputsParams
+from octavo.constraints import StructuredOutputsParams, refusal
 from octavo.errors import InvalidRequest, RequestFailed
 
 CPU_S = 0.5  # for one constraint
@@ -92,9 +92,7 @@ class GrammarSandbox:
                 reason = "it is too complex, its compiler gave up; ask for a simpler one"
         finally:
             self._free.put(process)
-        code = "invalid_json_schema" if kind in ("json", "structural_tag") else "invalid_value"
-        where = f"structured_outputs.{kind}"
-        raise InvalidRequest(f"{where} cannot be held to: {reason}", code=code, param=where)
+        raise refusal(kind, reason)
 
 
 class _Process:
