@@ -56,11 +56,6 @@ template <int Sum, int X, int Y>
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sum), "i"(X), "i"(Y));
 }
 
-// Past the end of a matrix is fine: a prefetch never faults.
-[[gnu::always_inline]] inline void fetch(const uint8_t* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(i)));
-}
-
 // Adds a step's products of M blocks of rows, `stride` bytes apart, with P blocks of columns, `apart` bytes apart.
 template <int M, int P>
 [[gnu::always_inline]] inline void add_tile_products(const uint8_t* x, int64_t stride, const uint8_t* w, int64_t apart) {
