@@ -53,18 +53,12 @@ class Roofline:
         """Return prompt tokens a second."""
         return prefill_floor(self._deployment, tokens, cached).tokens_per_s
 
-    def decode(self, batch: int, context: int) -> float:
-        """Return tokens a second of all `batch` streams, each behind `context` tokens."""
-        return batch / decode_floor(self._deployment, batch, context).step_s
+    def decode(self, batch: int, context: int, shared: int = 0) -> float:
+        """Return tokens a second of all `batch` streams, each behind `context` tokens, of which the first `shared` are the same for all."""
+        return batch / decode_floor(self._deployment, batch, context, shared=shared).step_s
 
     def http(self, load: Load) -> float:
-        """Return output tokens a second of a load: its prompts, then its answers, with nothing between them.
-
-        A prefix that all share is read once a step.
-        """
-        d, own_len = self._deployment, load.own_len + load.output_len // 2
-        own, whole = (decode_floor(d, load.streams, tokens) for tokens in (own_len, load.prefix_len + own_len))
-        prefix_s = d.rank.read_bytes(d.kv, load.prefix_len) / d.device.bandwidth
+        """Return output tokens a second of a load: its prompts, then its answers, with nothing between them."""
         prompt_s = load.own_len / self.prefill(load.own_len, load.prefix_len)
-        token_s = max(own.memory_s + prefix_s, whole.compute_s) / load.streams
+        token_s = 1 / self.decode(load.streams, load.prefix_len + load.own_len + load.output_len // 2, load.prefix_len)
         return load.output_len / (prompt_s + load.output_len * token_s)

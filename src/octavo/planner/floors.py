@@ -69,15 +69,21 @@ class SpeculationGain:
     speedup: float
 
 
-def decode_floor(deployment: Deployment, batch: int, context: int, *, queries: int = 1) -> StepFloor:
-    """Return the floor of a step that computes `queries` tokens of each of `batch` sequences (1: plain decode)."""
+def decode_floor(deployment: Deployment, batch: int, context: int, *, queries: int = 1, shared: int = 0) -> StepFloor:
+    """Return the floor of a step that computes `queries` tokens of each of `batch` sequences (1: plain decode).
+
+    The first `shared` tokens of the context are the same in all sequences; their KV is read once.
+    """
     if batch < 1 or context < 0 or queries < 1:
         raise ConfigError(f"batch {batch} and queries {queries} must be at least 1, context {context} at least 0")
+    if not 0 <= shared <= context:
+        raise ConfigError(f"shared {shared} must lie in 0..{context}, the context")
     d, rank = deployment, deployment.rank
     micro = cdiv(batch, d.pp)
     tokens = micro * queries
     weight_bytes = _streamed(d, rank, tokens)
-    kv_bytes = micro * rank.read_bytes(d.kv, context)
+    shared_bytes = rank.read_bytes(d.kv, shared) - rank.read_bytes(d.kv, 0)  # without what does not grow with the context
+    kv_bytes = micro * rank.read_bytes(d.kv, context) - (micro - 1) * shared_bytes
     operations = tokens * (2.0 * rank.active_weights + _attention(rank, context))
     memory_s = (weight_bytes + kv_bytes) / d.device.bandwidth
     compute_s = operations / d.device.flops(d.weights.compute)

@@ -26,6 +26,16 @@ def test_one_sequence_reads_every_weight_but_the_embedding_and_its_own_kv():
     assert step.aggregate == step.per_sequence == 1 / step.step_s
 
 
+def test_what_all_sequences_share_is_read_once_but_their_states_are_not():
+    assert decode_floor(ONE, 8, 1000, shared=900).kv_bytes == (900 + 8 * 100) * 131_072
+    jamba = replace(ONE, shape=find_model_shape("jamba-v0.1"))
+    state_bytes = decode_floor(jamba, 1, 0).kv_bytes
+    assert decode_floor(jamba, 8, 1000, shared=1000).kv_bytes == decode_floor(jamba, 1, 1000).kv_bytes + 7 * state_bytes
+    for outside in (-1, 1001):
+        with pytest.raises(ConfigError, match=f"shared {outside} must lie in 0..1000"):
+            decode_floor(ONE, 8, 1000, shared=outside)
+
+
 def test_a_wide_batch_of_short_contexts_is_bound_by_compute():
     assert decode_floor(ONE, batch=16, context=100).bound == "memory"
     assert decode_floor(ONE, batch=1024, context=100).bound == "compute"
