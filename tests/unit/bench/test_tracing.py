@@ -142,9 +142,13 @@ def test_a_servers_steps_are_shown_process_by_process(tmp_path, capsys):
     model = tmp_path / "tiny"
     model.mkdir()
     write_tiny_chat(model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(
+        json.dumps(config | {"max_position_embeddings": 4096})
+    )  # answers so long that two meet on a busy machine
     files = {name: tmp_path / name for name in ("html", "trace", "json")}
     flags = ["--html", files["html"], "--trace", files["trace"], "--output-json", files["json"]]
-    words = ["profile", "--streams", "1,2", "--input-len", "3", "--output-len", "40", *flags, "--", model, "--log-level", "error"]
+    words = ["profile", "--streams", "1,2", "--input-len", "3", "--output-len", "1000", *flags, "--", model, "--log-level", "error"]
     assert bench_main([str(word) for word in words]) == 0
     shown = capsys.readouterr().out
     assert "2 streams: a step of" in shown
