@@ -18,11 +18,14 @@ using Line = Ints;
 
 constexpr int kMaxRows = 4;      // of a block of registers: one panel, unpacked on the way
 constexpr int kWideRows = 4;     // of a block of registers: panels unpacked before
-constexpr int kUnpackRows = 8;   // from here on it pays to unpack once for all rows
 #if defined(__AVXVNNI__)
+constexpr int kWidePanels = 2;
 constexpr int kByteZero = 128;   // that dot_quads leaves in 8-bit quants
+constexpr int64_t unpack_rows(int) { return 8; }  // from here on it pays to unpack once for all rows
 #else
+constexpr int kWidePanels = 1;
 constexpr int kByteZero = 0;
+constexpr int64_t unpack_rows(int bits) { return bits == 8 ? INT64_MAX : bits == 4 ? 48 : 16; }
 #endif
 
 inline Floats zero_floats() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
@@ -105,33 +108,47 @@ template <int Bits, int First, int Quads, int P, int R, class Group>
 
 #else
 
-// Pairs of products w * x as 16-bit sums. 8-bit quants would overflow as they are, so their zero is taken off first.
-template <int Bits>
-inline __m256i multiply_pairs(__m256i w, __m256i x) {
-  if constexpr (Bits < 8) return _mm256_maddubs_epi16(w, x);
-  const __m256i centred = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
-  return _mm256_maddubs_epi16(_mm256_abs_epi8(centred), _mm256_sign_epi8(x, centred));
-}
+inline __m256i sum_pairs(__m256i x) { return _mm256_madd_epi16(x, _mm256_set1_epi16(1)); }
 
 // acc[p][r] += the dot products of panel p's quads First .. First + Quads with those of row r's group. A run of quads is
-// summed in 16 bits as long as 2 * 127 * largest quant * run stays below 2^15.
+// summed in 16 bits as long as 2 * 127 * largest quant * run stays below 2^15. The order is kept: GCC would begin with all products of a
+// group, and put them aside in memory.
 template <int Bits, int First, int Quads, int P, int R, class Group>
-[[gnu::always_inline]] inline void dot_quads(const Group (&w)[P], const uint8_t* x, int64_t stride, Ints (&acc)[P][R]) {
-  constexpr int kRun = Bits == 4 ? 8 : Bits == 5 ? 4 : Bits == 6 ? 2 : 1;
-  const __m256i ones = _mm256_set1_epi16(1);
+[[gnu::always_inline]] inline void dot_quads(const Group (&w)[P], const uint8_t* x, int64_t stride, Ints (&acc)[P][R]) requires(Bits < 8) {
+  constexpr int kRun = Bits == 6 ? 2 : Bits == 5 ? 4 : Quads;
   for (int p = 0; p < P; ++p) {
     for (int begin = First; begin < First + Quads; begin += kRun) {
       Ints sums[R];
+#pragma GCC unroll 8
       for (int q = begin; q < begin + kRun; ++q) {
         for (int r = 0; r < R; ++r) {
           const __m256i quad = broadcast_word(x + r * stride + q * 4);
-          const __m256i low = multiply_pairs<Bits>(w[p].quads[q].low, quad), high = multiply_pairs<Bits>(w[p].quads[q].high, quad);
+          const __m256i low = _mm256_maddubs_epi16(w[p].quads[q].low, quad), high = _mm256_maddubs_epi16(w[p].quads[q].high, quad);
           sums[r] = q == begin ? Ints{low, high} : Ints{_mm256_add_epi16(sums[r].low, low), _mm256_add_epi16(sums[r].high, high)};
+          __asm__("" : "+x"(sums[r].low), "+x"(sums[r].high));
         }
       }
       for (int r = 0; r < R; ++r) {
-        acc[p][r].low = _mm256_add_epi32(acc[p][r].low, _mm256_madd_epi16(sums[r].low, ones));
-        acc[p][r].high = _mm256_add_epi32(acc[p][r].high, _mm256_madd_epi16(sums[r].high, ones));
+        acc[p][r].low = _mm256_add_epi32(acc[p][r].low, sum_pairs(sums[r].low));
+        acc[p][r].high = _mm256_add_epi32(acc[p][r].high, sum_pairs(sums[r].high));
+      }
+    }
+  }
+}
+
+// The same of 8 bits, without their zero: pairs of whole bytes would leave 16 bits.
+template <int Bits, int First, int Quads, int P, int R, class Group>
+[[gnu::always_inline]] inline void dot_quads(const Group (&w)[P], const uint8_t* x, int64_t stride, Ints (&acc)[P][R]) requires(Bits == 8) {
+  const auto centred = [](__m256i quants) { return _mm256_xor_si256(quants, _mm256_set1_epi8(-128)); };
+  for (int p = 0; p < P; ++p) {
+#pragma GCC unroll 8
+    for (int q = First; q < First + Quads; ++q) {
+      const Line line = {centred(w[p].quads[q].low), centred(w[p].quads[q].high)}, magnitude = {_mm256_abs_epi8(line.low), _mm256_abs_epi8(line.high)};
+      for (int r = 0; r < R; ++r) {
+        const __m256i quad = broadcast_word(x + r * stride + q * 4);
+        acc[p][r].low = _mm256_add_epi32(acc[p][r].low, sum_pairs(_mm256_maddubs_epi16(magnitude.low, _mm256_sign_epi8(quad, line.low))));
+        acc[p][r].high = _mm256_add_epi32(acc[p][r].high, sum_pairs(_mm256_maddubs_epi16(magnitude.high, _mm256_sign_epi8(quad, line.high))));
+        __asm__("" : "+x"(acc[p][r].low), "+x"(acc[p][r].high));
       }
     }
   }

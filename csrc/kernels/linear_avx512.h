@@ -17,7 +17,8 @@ using Line = __m512i;
 
 constexpr int kMaxRows = 8;      // of a block of registers: one panel, unpacked on the way
 constexpr int kWideRows = 6;     // of a block of registers: two panels, unpacked before
-constexpr int kUnpackRows = 12;  // from here on it pays to unpack once for all rows
+constexpr int kWidePanels = 2;
+constexpr int64_t unpack_rows(int) { return 12; }  // from here on it pays to unpack once for all rows
 constexpr int kByteZero = 128;   // that dot_quads leaves in 8-bit quants
 
 inline Floats zero_floats() { return _mm512_setzero_ps(); }

@@ -18,7 +18,8 @@ struct Line { uint8x16_t at[4]; };
 
 constexpr int kMaxRows = 4;     // of a block of registers: one panel, unpacked on the way
 constexpr int kWideRows = 4;    // of a block of registers: panels unpacked before
-constexpr int kUnpackRows = 8;  // from here on it pays to unpack once for all rows
+constexpr int kWidePanels = 2;
+constexpr int64_t unpack_rows(int) { return 8; }  // from here on it pays to unpack once for all rows
 constexpr int kByteZero = 0;    // that dot_quads leaves in 8-bit quants
 
 template <class T, class F>
