@@ -77,7 +77,9 @@ OCTAVO_INLINE Words operator&(Words a, uint32_t b) { return {_mm512_and_si512(a.
 OCTAVO_INLINE Vec load_f16(const void* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))}; }
 OCTAVO_INLINE Vec load_e4m3(const void* p) { return {_mm512_mul_ps(_mm512_cvtph_ps(f16_of_e4m3(p)), _mm512_set1_ps(256.0f))}; }
 OCTAVO_INLINE Vec load_int8(const void* p) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))))}; }
-OCTAVO_INLINE uint16_t f16_bits(float x) { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }  // ties to even
+OCTAVO_INLINE void store_f16(uint16_t* p, Vec a) {  // to nearest, ties to even; beyond its range infinity; NaN stays NaN
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
 OCTAVO_INLINE Vec low_bf16(Words a) { return {_mm512_castsi512_ps(_mm512_slli_epi32(a.v, 16))}; }
 OCTAVO_INLINE Vec high_bf16(Words a) { return {_mm512_castsi512_ps(_mm512_and_si512(a.v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))}; }
 
@@ -176,7 +178,10 @@ OCTAVO_INLINE Vec load_int8(const void* p) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
-OCTAVO_INLINE uint16_t f16_bits(float x) { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }  // ties to even
+OCTAVO_INLINE void store_f16(uint16_t* p, Vec a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT));
+}
 OCTAVO_INLINE Vec low_bf16(Words a) { return {_mm256_castsi256_ps(_mm256_slli_epi32(a.lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(a.hi, 16))}; }
 OCTAVO_INLINE Vec high_bf16(Words a) {
   const Words b = a & 0xffff0000u;
@@ -317,7 +322,9 @@ OCTAVO_INLINE Vec load_int8(const void* p) {
   return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
 }
-OCTAVO_INLINE uint16_t f16_bits(float x) { return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0); }  // ties to even
+OCTAVO_INLINE void store_f16(uint16_t* p, Vec a) {
+  for (int i = 0; i < 4; ++i) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(a.v[i])));
+}
 OCTAVO_INLINE Vec low_bf16(Words a) {
   return quarters_of<Vec>([&](int i) { return vreinterpretq_f32_u32(vshlq_n_u32(a.v[i], 16)); });
 }
@@ -446,6 +453,9 @@ OCTAVO_INLINE uint16_t f16_bits(float x) {
     return static_cast<uint16_t>(sign | (rounded - 0x3f000000u));
   }
   return static_cast<uint16_t>(sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13);
+}
+OCTAVO_INLINE void store_f16(uint16_t* p, Vec a) {
+  for (int64_t i = 0; i < kLanes; ++i) p[i] = f16_bits(a.v[i]);
 }
 OCTAVO_INLINE Vec load_e4m3(const void* p) {
   uint16_t halves[kLanes];
