@@ -15,7 +15,7 @@ using Floats = __m512;
 using Ints = __m512i;
 using Line = __m512i;
 
-constexpr int kMaxRows = 8;      // of a block of registers: one panel, unpacked on the way
+constexpr int max_rows(Format) { return 8; }  // of a block of registers: one panel, unpacked on the way
 constexpr int kWideRows = 6;     // of a block of registers: two panels, unpacked before
 constexpr int kWidePanels = 2;
 constexpr int64_t unpack_rows(int) { return 12; }  // from here on it pays to unpack once for all rows

@@ -16,7 +16,7 @@ struct Floats { float32x4_t at[4]; };
 struct Ints { int32x4_t at[4]; };
 struct Line { uint8x16_t at[4]; };
 
-constexpr int kMaxRows = 4;     // of a block of registers: one panel, unpacked on the way
+constexpr int max_rows(Format) { return 4; }  // of a block of registers: one panel, unpacked on the way
 constexpr int kWideRows = 4;    // of a block of registers: panels unpacked before
 constexpr int kWidePanels = 2;
 constexpr int64_t unpack_rows(int) { return 8; }  // from here on it pays to unpack once for all rows

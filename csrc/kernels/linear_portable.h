@@ -16,7 +16,7 @@ using Words = uint32_t __attribute__((vector_size(64)));
 using Shorts = int16_t __attribute__((vector_size(32)));
 struct Line { Shorts at[4]; };  // the k's of a quad apart, 16 channels each
 
-constexpr int kMaxRows = 4;     // of a block of registers: one panel, unpacked on the way
+constexpr int max_rows(Format) { return 4; }  // of a block of registers: one panel, unpacked on the way
 constexpr int kWideRows = 4;    // of a block of registers: panels unpacked before
 constexpr int kWidePanels = 2;
 constexpr int64_t unpack_rows(int) { return 8; }  // from here on it pays to unpack once for all rows
