@@ -31,8 +31,7 @@ class Roofline:
 
     def __init__(self, model: str, peaks: Peaks) -> None:
         planned = find_planned_model(model, None)
-        products = max(peaks.bf16, peaks.f32, peaks.int8)
-        device = Device("this machine", "cpu", 0, peaks.read, products, 0.0, peaks.int8, 0.0, 0, "measured", "now")
+        device = Device("this machine", "cpu", 0, peaks.read, max(peaks.bf16, peaks.f32), 0.0, peaks.int8, 0.0, 0, "measured", "now")
         self._deployment = Deployment(shape=planned.shape, device=device, weights=planned.weights, kv=kv_format("bf16"))
 
     @property

@@ -140,8 +140,9 @@ def _count(tensors: Mapping[str, tuple[int, int]], name: str) -> tuple[WeightCou
     if not values["embedding"]:
         raise ModelError(f"{name}: holds no token_embd.weight")
     bits = {kind: 8 * num_bytes[kind] / count if count else 0.0 for kind, count in values.items()}
+    compute = "int8" if bits["linear"] < 16 else "bf16"  # as the named formats of GGUF have it
     return WeightCounts(**values), WeightFormat(
-        "of the file", bits["linear"], bits["experts"], bits["embedding"], bits["head"], bits["other"]
+        "of the file", bits["linear"], bits["experts"], bits["embedding"], bits["head"], bits["other"], compute
     )
 
 

@@ -39,6 +39,12 @@ def test_a_gguf_header_gives_layers_and_the_files_own_bytes():
     assert weights.other == 32.0
 
 
+@pytest.mark.parametrize(("bits", "compute"), [(4.5, "int8"), (8.5, "int8"), (16, "bf16"), (32, "bf16")])
+def test_products_of_quantised_weights_run_in_int8_as_those_of_the_named_formats(bits, compute):
+    tensors = TENSORS | {"blk.0.attn_q.weight": (64 * 64, int(64 * 64 * bits / 8))}
+    assert shape_from_gguf(SMOLLM2, tensors, "m")[1].compute == compute
+
+
 def test_gguf_windows_follow_the_family():
     gemma = {key.replace("llama.", "gemma3."): value for key, value in SMOLLM2.items()} | {
         "general.architecture": "gemma3",
