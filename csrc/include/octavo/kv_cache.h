@@ -26,6 +26,9 @@ namespace octavo {
 enum class KvType : uint8_t { F16, BF16, F32, Fp8E4M3, Int8, Fp8DsMla };
 
 constexpr int64_t kTile = 16;
+
+[[gnu::always_inline]] constexpr int64_t bytes_of_value(KvType type) { return type == KvType::F32 ? 4 : type == KvType::F16 || type == KvType::BF16 ? 2 : 1; }
+
 constexpr int64_t kLatentGroup = 128;  // numbers of a latent that share a scale in fp8_ds_mla
 
 struct KvCache {
@@ -36,7 +39,7 @@ struct KvCache {
 
   [[gnu::always_inline]] bool is_latent() const { return rotary_dim > 0; }
   [[gnu::always_inline]] int64_t key_dim() const { return head_dim + rotary_dim; }
-  [[gnu::always_inline]] int64_t value_bytes() const { return type == KvType::F32 ? 4 : type == KvType::F16 || type == KvType::BF16 ? 2 : 1; }
+  [[gnu::always_inline]] int64_t value_bytes() const { return bytes_of_value(type); }
   [[gnu::always_inline]] int64_t scale_bytes() const { return type == KvType::Int8 ? 4 : 0; }  // of a vector of K or V
   [[gnu::always_inline]] int64_t vector_bytes() const {  // of K, or of a latent with its rotary part
     return type == KvType::Fp8DsMla ? head_dim + head_dim / kLatentGroup * 4 + 2 * rotary_dim : key_dim() * value_bytes() + scale_bytes();
