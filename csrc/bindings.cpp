@@ -147,13 +147,13 @@ KvCache shape_of(const std::string& dtype, int64_t num_layers, int64_t num_kv_he
 }
 
 void read_block(const KvMemory& memory, int64_t block, const Array<uint8_t, 1>& out) {
-  must(rows_of(out) == memory.block_bytes(), "read_block: out must have the bytes of a block");
+  must(rows_of(out) == memory.cache().block_bytes(), "read_block: out must have the bytes of a block");
   nb::gil_scoped_release release;
   memory.read_block(block, out.data());
 }
 
 void write_block(KvMemory& memory, int64_t block, const Array<const uint8_t, 1>& data) {
-  must(rows_of(data) == memory.block_bytes(), "write_block: data must have the bytes of a block");
+  must(rows_of(data) == memory.cache().block_bytes(), "write_block: data must have the bytes of a block");
   nb::gil_scoped_release release;
   memory.write_block(block, data.data());
 }

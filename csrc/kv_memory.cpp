@@ -35,26 +35,13 @@ KvMemory::KvMemory(KvCache shape) : cache_(shape) {
   cache_.data = pages_->data();
 }
 
-template <class F>
-void KvMemory::for_each_piece(int64_t block, F&& f) const {
+uint8_t* KvMemory::block_at(int64_t block) const {
   if (block < 0 || block >= cache_.num_blocks) throw std::invalid_argument("KV memory: there is no such block");
-  const int64_t piece = cache_.layer_bytes() / cache_.num_blocks;
-  for (int64_t layer = 0; layer < cache_.num_layers; ++layer) {
-    if (cache_.is_latent()) {
-      f(cache_.k_tile(layer, block, 0, 0), layer * piece, static_cast<size_t>(piece));
-    } else {
-      f(cache_.k_tile(layer, block, 0, 0), 2 * layer * piece, static_cast<size_t>(piece));
-      f(cache_.v_tile(layer, block, 0, 0), (2 * layer + 1) * piece, static_cast<size_t>(piece));
-    }
-  }
+  return cache_.data + block * cache_.block_bytes();
 }
 
-void KvMemory::read_block(int64_t block, uint8_t* to) const {
-  for_each_piece(block, [to](const uint8_t* memory, int64_t offset, size_t bytes) { std::memcpy(to + offset, memory, bytes); });
-}
+void KvMemory::read_block(int64_t block, uint8_t* to) const { std::memcpy(to, block_at(block), static_cast<size_t>(cache_.block_bytes())); }
 
-void KvMemory::write_block(int64_t block, const uint8_t* from) {
-  for_each_piece(block, [from](uint8_t* memory, int64_t offset, size_t bytes) { std::memcpy(memory, from + offset, bytes); });
-}
+void KvMemory::write_block(int64_t block, const uint8_t* from) { std::memcpy(block_at(block), from, static_cast<size_t>(cache_.block_bytes())); }
 
 }  // namespace octavo

@@ -1,7 +1,8 @@
 // KV memory of all layers: block pool storage, laid out for the attention kernels.
 //
-// A tile is 16 positions; a block is block_size / 16 tiles. Per layer: K of all blocks, then V of all blocks; within each,
-// [block][kv_head][tile]. A tile of K in bf16 is [head_dim / 2][16 positions][2] (a line of 16 positions x a pair of
+// A tile is 16 positions; a block is block_size / 16 tiles. Memory is [block][layer][K, V][kv_head][tile]: a block is one run of bytes, and
+// a short context touches few large pages (with layers outermost, its first position would touch two of 2 MiB for each layer).
+// A tile of K in bf16 is [head_dim / 2][16 positions][2] (a line of 16 positions x a pair of
 // dimensions: scores of 16 positions grow in one register, no horizontal sums). A tile of V in bf16 is
 // [8 pairs of positions][head_dim][2]. All others: K [head_dim][16], V [16][head_dim]; int8 is followed by the float32 scales of the
 // 16 positions: a value is its scale times -127..127. fp8_e4m3 has no scale: values beyond 448 become 448.
@@ -46,12 +47,13 @@ struct KvCache {
   }
   [[gnu::always_inline]] int64_t tile_bytes() const { return kTile * vector_bytes(); }
   [[gnu::always_inline]] int64_t tiles() const { return block_size / kTile; }
-  [[gnu::always_inline]] int64_t layer_bytes() const { return num_blocks * num_kv_heads * tiles() * tile_bytes(); }  // of K; V the same
-  [[gnu::always_inline]] int64_t v_offset() const { return is_latent() ? 0 : layer_bytes(); }  // from a tile of K to that of V
-  [[gnu::always_inline]] int64_t total_bytes() const { return num_layers * (layer_bytes() + v_offset()); }
+  [[gnu::always_inline]] int64_t v_offset() const { return is_latent() ? 0 : num_kv_heads * tiles() * tile_bytes(); }  // from a tile of K to that of V
+  [[gnu::always_inline]] int64_t layer_bytes() const { return num_kv_heads * tiles() * tile_bytes() + v_offset(); }     // of a block
+  [[gnu::always_inline]] int64_t block_bytes() const { return num_layers * layer_bytes(); }
+  [[gnu::always_inline]] int64_t total_bytes() const { return num_blocks * block_bytes(); }
 
   [[gnu::always_inline]] uint8_t* k_tile(int64_t layer, int64_t block, int64_t kv_head, int64_t tile) const {
-    return data + layer * (layer_bytes() + v_offset()) + ((block * num_kv_heads + kv_head) * tiles() + tile) * tile_bytes();
+    return data + block * block_bytes() + layer * layer_bytes() + (kv_head * tiles() + tile) * tile_bytes();
   }
   [[gnu::always_inline]] uint8_t* v_tile(int64_t layer, int64_t block, int64_t kv_head, int64_t tile) const {
     return k_tile(layer, block, kv_head, tile) + v_offset();
@@ -68,15 +70,12 @@ class KvMemory {
 
   const KvCache& cache() const { return cache_; }
 
-  // The bytes of one block in all layers: per layer its K, then its V, if it has its own. Throws std::invalid_argument for an id out of range.
-  int64_t block_bytes() const { return cache_.total_bytes() / cache_.num_blocks; }
+  // Copy block_bytes() of one block, all layers. Throw std::invalid_argument for an id out of range.
   void read_block(int64_t block, uint8_t* to) const;
   void write_block(int64_t block, const uint8_t* from);
 
  private:
-  // Calls f(bytes of a piece in the memory, their offset in the block, their number).
-  template <class F>
-  void for_each_piece(int64_t block, F&& f) const;
+  uint8_t* block_at(int64_t block) const;
 
   KvCache cache_;
   std::unique_ptr<Pages> pages_;
