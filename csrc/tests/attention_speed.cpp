@@ -1,6 +1,6 @@
 // Speed of attention at the shapes of SmolLM2-135M, Qwen2.5-Coder-0.5B and 1.5B: GFLOP/s of a prompt's chunk of 512 rows (only
-// the products that a causal row needs count) and their share of the float32 peak; GB/s of K and V of one decoded row, whose
-// layers together are larger than the caches, and their share of what plain reads reach. Peak and reads are measured in the
+// the products that a causal row needs count) and their share of the float32 peak; GB/s of K and V of one decoded row, of
+// requests in turn that are larger than the caches together, and their share of what plain reads reach. Peak and reads are measured in the
 // same run; every figure is of the fastest of several passes.
 //
 //   attention_speed [kv dtype] [isa] [cpu]     kv dtype: f16 (default), bf16, f32; isa: portable, avx2, avx512; cpu: by CPU time
@@ -108,23 +108,24 @@ struct Shape {
   int64_t kv_heads, group, head_dim;
 };
 
-// One request of `context` positions in blocks of random order; steps of its last `rows` positions.
-class Request {
+// `count` requests of `context` positions, in blocks of random order; steps of the last `rows` positions of each, in turn.
+class Requests {
  public:
-  Request(const Shape& shape, KvType type, int64_t layers, int64_t context, Device& device) : shape_(shape), context_(context), memory_(cache_of(shape, type, layers, context)) {
+  Requests(const Shape& shape, KvType type, int64_t layers, int64_t context, int64_t count, Device& device)
+      : shape_(shape), context_(context), count_(count), memory_(cache_of(shape, type, layers, context * count)) {
     std::mt19937 random(1);
     const KvCache& kv = memory_.cache();
-    table_.resize(static_cast<size_t>(context / kv.block_size));
+    table_.resize(static_cast<size_t>(context * count / kv.block_size));
     std::iota(table_.begin(), table_.end(), 1);
     std::shuffle(table_.begin(), table_.end(), random);
-    std::vector<int64_t> slots(static_cast<size_t>(context));
-    for (int64_t p = 0; p < context; ++p) slots[static_cast<size_t>(p)] = table_[static_cast<size_t>(p / kv.block_size)] * kv.block_size + p % kv.block_size;
+    for (int64_t p = 0; p < context * count; ++p) slots_.push_back(table_[static_cast<size_t>(p / kv.block_size)] * kv.block_size + p % kv.block_size);
     std::normal_distribution<float> normal;
     const int64_t width = shape.kv_heads * shape.head_dim;
     std::vector<float> values(static_cast<size_t>(context * width));
     for (float& value : values) value = normal(random);
-    for (int64_t layer = 0; layer < layers; ++layer) eager::store_kv(device, kv, layer, values.data(), values.data(), context, slots.data());
-    slots_ = slots;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      for (int64_t r = 0; r < count; ++r) eager::store_kv(device, kv, layer, values.data(), values.data(), context, slots_.data() + r * context);
+    }
     q_.resize(values.size() * static_cast<size_t>(shape.group));
     for (float& value : q_) value = normal(random);
     out_.resize(q_.size());
@@ -132,32 +133,36 @@ class Request {
 
   const KvCache& kv() const { return memory_.cache(); }
 
-  // Seconds of one step of the last `rows` positions through all layers.
+  // Seconds of such a step of all requests, through all layers.
   double time_step(Device& device, int64_t rows) {
     std::vector<int32_t> ids(static_cast<size_t>(rows)), positions(static_cast<size_t>(rows));
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(context_ - rows));
     const int32_t query_start[2] = {0, static_cast<int32_t>(rows)}, context_len = static_cast<int32_t>(context_);
-    Batch batch;
-    batch.num_tokens = rows;
-    batch.num_rows = 1;
-    batch.table_width = static_cast<int64_t>(table_.size());
-    batch.token_ids = ids.data();
-    batch.positions = positions.data();
-    batch.query_start = query_start;
-    batch.context_len = &context_len;
-    batch.block_table = table_.data();
-    batch.slot_mapping = slots_.data() + context_ - rows;
     const int threads = device.pool.size();
-    const AttentionPlan plan(batch, kv(), 0, shape_.group, INT64_MAX, INT64_MAX, threads);
+    std::vector<AttentionPlan> plans;
+    for (int64_t r = 0; r < count_; ++r) {
+      Batch batch;
+      batch.num_tokens = rows;
+      batch.num_rows = 1;
+      batch.table_width = context_ / kv().block_size;
+      batch.token_ids = ids.data();
+      batch.positions = positions.data();
+      batch.query_start = query_start;
+      batch.context_len = &context_len;
+      batch.block_table = table_.data() + r * batch.table_width;
+      batch.slot_mapping = slots_.data() + (r + 1) * context_ - rows;
+      plans.emplace_back(batch, kv(), 0, shape_.group, INT64_MAX, INT64_MAX, threads);
+    }
     std::vector<uint8_t> scratch(static_cast<size_t>(threads * kAttentionScratchBytes));
     std::vector<float> states(kSplitBytes / 4);
-    std::vector<Stage> work(static_cast<size_t>(kv().num_layers)), fold(work.size());
+    std::vector<Stage> work(plans.size() * static_cast<size_t>(kv().num_layers)), fold(work.size());
     return fastest(device.pool, [&] {
-      for (size_t i = 0; i < work.size(); ++i) work[i].reset(plan.num_pieces()), fold[i].reset(plan.num_folds());
+      for (size_t i = 0; i < work.size(); ++i) work[i].reset(plans[0].num_pieces()), fold[i].reset(plans[0].num_folds());
       device.pool.run([&](int thread) {
         uint8_t* own = scratch.data() + thread * kAttentionScratchBytes;
         for (size_t i = 0; i < work.size(); ++i) {
-          const AttentionPlan::Layer layer{static_cast<int64_t>(i), q_.data(), nullptr, out_.data(), 0.125f};
+          const AttentionPlan& plan = plans[i % plans.size()];
+          const AttentionPlan::Layer layer{static_cast<int64_t>(i / plans.size()), q_.data(), nullptr, out_.data(), 0.125f};
           work[i].work([&](int64_t piece) { plan.work(device.kernels, kv(), layer, piece, own, states.data()); });
           fold[i].work([&](int64_t piece) { plan.fold(device.kernels, kv(), layer, piece, own, states.data()); });
         }
@@ -166,18 +171,18 @@ class Request {
   }
 
  private:
-  static KvCache cache_of(const Shape& shape, KvType type, int64_t layers, int64_t context) {
+  static KvCache cache_of(const Shape& shape, KvType type, int64_t layers, int64_t positions) {
     KvCache kv;
     kv.type = type;
     kv.num_layers = layers;
     kv.num_kv_heads = shape.kv_heads;
     kv.head_dim = shape.head_dim;
-    kv.num_blocks = 1 + context / kv.block_size;
+    kv.num_blocks = 1 + positions / kv.block_size;
     return kv;
   }
 
   const Shape shape_;
-  const int64_t context_;
+  const int64_t context_, count_;
   KvMemory memory_;
   std::vector<int32_t> table_;
   std::vector<int64_t> slots_;
@@ -205,9 +210,9 @@ int main(int argc, char** argv) {
     for (const Shape& shape : shapes) {
       std::printf("  %-20s", shape.name);
       for (int64_t context : {512, 1536, 2048, 8192}) {
-        Request request(shape, type, 1, context, device);
+        Requests requests(shape, type, 1, context, 1, device);
         const double seen = 512.0 * static_cast<double>(context) - 511.0 * 512.0 / 2.0;
-        const double gigaflops = 4.0 * static_cast<double>(shape.kv_heads * shape.group * shape.head_dim) * seen / request.time_step(device, 512) * 1e-9;
+        const double gigaflops = 4.0 * static_cast<double>(shape.kv_heads * shape.group * shape.head_dim) * seen / requests.time_step(device, 512) * 1e-9;
         std::printf("  %6.0f (%3.0f%%)", gigaflops, peak > 0 ? 100 * gigaflops / peak : 0);
         std::fflush(stdout);
       }
@@ -217,10 +222,11 @@ int main(int argc, char** argv) {
     for (const Shape& shape : shapes) {
       std::printf("  %-20s            ", shape.name);
       for (int64_t context : {4096}) {
-        const int64_t bytes = context * shape.kv_heads * shape.head_dim * 2 * (type == KvType::F32 ? 4 : 2);
-        Request request(shape, type, (int64_t{1} << 30) / bytes, context, device);
-        const double gigabytes = static_cast<double>(bytes * request.kv().num_layers) / request.time_step(device, 1) * 1e-9;
-        const double reads = read_gigabytes(device.pool, request.kv().data, request.kv().total_bytes());
+        const int64_t layers = 24, bytes = context * shape.kv_heads * shape.head_dim * 2 * (type == KvType::F32 ? 4 : 2);
+        const int64_t count = (int64_t{1} << 30) / (bytes * layers);
+        Requests requests(shape, type, layers, context, count, device);
+        const double gigabytes = static_cast<double>(bytes * layers * count) / requests.time_step(device, 1) * 1e-9;
+        const double reads = read_gigabytes(device.pool, requests.kv().data, requests.kv().total_bytes());
         std::printf("  %6.1f (%3.0f%%)", gigabytes, 100 * gigabytes / reads);
         std::fflush(stdout);
       }

@@ -8,6 +8,7 @@ beyond the last one's size.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -143,17 +144,17 @@ def _goals_of_product(format: Format, rows: int, kind: str) -> dict[str, float]:
 
 
 def _attention(backend: Any, dtype: str, memory_bytes: int, context: int, query: int) -> Kernel:
-    """Return attention of rows of `query` tokens: as many a call as READ_AT_ONCE holds, of as many as `memory_bytes` holds."""
+    """Return attention of rows of `query` tokens: as many as READ_AT_ONCE holds, in as many layers, in turn, as `memory_bytes` holds."""
     kv_bytes = context * KV_HEADS * HEAD_DIM * 2 * 2  # K and V, two bytes a value
     blocks = context // BLOCK
     rows = max(1, min(READ_AT_ONCE, memory_bytes) // kv_bytes)
-    calls = max(1, memory_bytes // (rows * kv_bytes))
-    kv = backend.make_kv_cache(KVSpec(1, KV_HEADS, HEAD_DIM, dtype, BLOCK), 1 + calls * rows * blocks)
-    batches = [_batch(rows, blocks, context, query, 1 + call * rows * blocks) for call in range(calls)]
+    layers = max(1, memory_bytes // (rows * kv_bytes))
+    kv = backend.make_kv_cache(KVSpec(layers, KV_HEADS, HEAD_DIM, dtype, BLOCK), 1 + rows * blocks)
+    batch = _batch(rows, blocks, context, query)
     ops: Ops = backend.ops
     values = np.random.default_rng(0).standard_normal((context, KV_HEADS * HEAD_DIM), np.float32)
-    for row in range(calls * rows):
-        ops.store_kv(values, values, kv, 0, _batch(1, blocks, context, context, 1 + row * blocks))
+    for row, layer in itertools.product(range(rows), range(layers)):
+        ops.store_kv(values, values, kv, layer, _batch(1, blocks, context, context, 1 + row * blocks))
     q = np.random.default_rng(1).standard_normal((rows * query, KV_HEADS * GROUP * HEAD_DIM), np.float32)
     seen = rows * sum(range(context - query + 1, context + 1))  # positions, over all queries
     shape = f"decode at {context:,}" if query == 1 else f"{query} rows at {context:,}"
@@ -165,7 +166,7 @@ def _attention(backend: Any, dtype: str, memory_bytes: int, context: int, query:
         "bf16" if dtype == backend.kv_dtype == "bf16" else "f32",  # tiles, or numbers widened in registers
         goals={"memory": 0.8} if query == 1 and context == 4096 else {},
     )
-    return Kernel(work, lambda i: ops.attention(q, kv, 0, batches[i % calls], HEAD_DIM**-0.5))
+    return Kernel(work, lambda i: ops.attention(q, kv, i % layers, batch, HEAD_DIM**-0.5))
 
 
 def _batch(rows: int, blocks: int, context: int, query: int, first_block: int = 1) -> Batch:
