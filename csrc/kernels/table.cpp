@@ -2,6 +2,7 @@
 // external linkage may be instantiated here, or the linker could choose the copy compiled for a wider ISA for everyone.
 #include "attention.inc"
 #include "elementwise.inc"
+#include "kv_store.inc"
 #include "linear.inc"
 #include "octavo/kernels.h"
 #include "sampling.inc"
