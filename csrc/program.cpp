@@ -315,14 +315,12 @@ std::vector<std::string> Program::region_names() const {
 
 std::string Program::name_of(const Region& region) const {
   std::string name;
+  const auto add = [&](const std::string& word) { name += (name.empty() ? "" : " ") + word; };
   for (size_t i = region.begin; i < region.end; ++i) {
     const PackedMatrix* weight = weight_of(operations_[i]);
-    std::string part = verb_of(operations_[i]);
-    if (weight != nullptr) {
-      const std::string shape = std::string(format_info(weight->format).label) + " " + std::to_string(weight->n) + "x" + std::to_string(weight->k);
-      part = i > region.begin ? shape : part + " " + shape;
-    }
-    name += (name.empty() ? "" : " ") + part;
+    const std::string verb = verb_of(operations_[i]);
+    if (weight == nullptr || i == region.begin || verb != verb_of(operations_[i - 1])) add(verb);  // products of one verb are one list of shapes
+    if (weight != nullptr) add(std::string(format_info(weight->format).label) + " " + std::to_string(weight->n) + "x" + std::to_string(weight->k));
   }
   return name;
 }
@@ -391,8 +389,9 @@ void Program::run_products(const Step& step, const Region& region, const Stages&
   const int64_t begin = 2 * stages.cut.begin(part), end = 2 * stages.cut.begin(part + 1);  // whole pairs of panels, which kernels take together
   int64_t base = 0;  // first panel of an operation, among the panels of all
   for (size_t i = region.begin; i < region.end; ++i) {
-    const int64_t panels = weight_of(operations_[i])->panels(), from = std::max<int64_t>(begin - base, 0), to = std::min(end - base, panels);
-    if (from < to) run_product(operations_[i], num_rows, row, count, from, to);
+    const int64_t panels = weight_of(operations_[i])->panels();
+    const auto inside = [&](int64_t panel) { return std::clamp<int64_t>((panel - base + 1) / 2 * 2, 0, panels); };  // whole pairs of the operation's own
+    if (inside(begin) < inside(end)) run_product(operations_[i], num_rows, row, count, inside(begin), inside(end));
     base += panels;
   }
 }

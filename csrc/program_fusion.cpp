@@ -13,7 +13,6 @@ bool is_alike(const PackedMatrix& a, const PackedMatrix& b) { return a.format ==
 }  // namespace
 
 std::vector<Operation> fuse_gated(std::vector<Operation> operations, TensorId output, const KernelTable& kernels) {
-  if (kernels.gated_linear == nullptr) return operations;
   std::map<TensorId, int> uses;
   uses[output] = 1;
   for (const Operation& operation : operations) {
@@ -28,8 +27,8 @@ std::vector<Operation> fuse_gated(std::vector<Operation> operations, TensorId ou
     const LinearOp &gate = first->out == gated->gate ? *first : *second, &up = first->out == gated->gate ? *second : *first;
     const bool is_chain = gate.out == gated->gate && up.out == gated->up && gate.out != up.out && gate.act == up.act && prepare->x == gated->out;
     const bool is_read_once = uses[gate.out] == 1 && uses[up.out] == 1 && uses[gated->out] == 1;
-    const bool fits = is_bare(gate) && is_bare(up) && is_alike(*gate.weight, *up.weight) && gate.weight->act == ActKind::BF16 &&
-                      prepare->kind == ActKind::BF16 && prepare->heads == 1;
+    const bool fits = is_bare(gate) && is_bare(up) && is_alike(*gate.weight, *up.weight) && gate.weight->act == kernels.quantised_act &&
+                      prepare->kind == kernels.quantised_act && prepare->heads == 1;
     if (!is_chain || !is_read_once || !fits) continue;
     const GatedLinearOp fused{prepare->out, gate.act, gate.weight, up.weight, gated->activation};
     operations[i] = fused;

@@ -13,6 +13,7 @@ void set_products(KernelTable& table) {
   table.quantised_act = kQuantisedAct;
   table.prepare_act = prepare_act;
   table.linear = linear;
+  table.gated_linear = gated_linear;
   table.embed = embed;
 }
 

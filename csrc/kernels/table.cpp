@@ -19,11 +19,7 @@ const KernelTable kernel_table = {
     .quantised_act = kQuantisedAct,
     .prepare_act = prepare_act,
     .linear = linear,
-#if defined(OCTAVO_TILES)
     .gated_linear = gated_linear,
-#else
-    .gated_linear = nullptr,
-#endif
     .embed = embed,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,

@@ -257,8 +257,9 @@ void check_prepare(const KernelTable& kernels) {
 
 // Gated products in one have the bits of the two products, gated and prepare one after another; an infinity of the row is NaN in both.
 void check_gated(const KernelTable& kernels, Format format, ThreadPool& pool) {
-  if (kernels.gated_linear == nullptr || act_kind(format, kernels.quantised_act) != ActKind::BF16) return;
-  const Case c{kernels, format, 80, 512};
+  const ActKind kind = kernels.quantised_act;
+  if (act_kind(format, kind) != kind) return;
+  const Case c{kernels, format, kind == ActKind::BF16 ? 80 : 96, 512};
   std::mt19937 random(9);
   const auto matrix = [&] {
     const std::vector<uint8_t> bytes = random_blocks(format, c.n * c.k, random);
@@ -275,9 +276,9 @@ void check_gated(const KernelTable& kernels, Format format, ThreadPool& pool) {
     for (Activation activation : {Activation::Silu, Activation::GeluTanh}) {
       std::vector<float> product(a.size());
       kernels.gated(activation, a.data(), c.n, b.data(), c.n, rows, c.n, product.data(), c.n);
-      const auto stride = static_cast<int64_t>(act_row_bytes(ActKind::BF16, c.n));
+      const auto stride = static_cast<int64_t>(act_row_bytes(kind, c.n));
       std::vector<uint8_t> expected(static_cast<size_t>(rows * stride)), fused(expected.size());
-      kernels.prepare_act(ActKind::BF16, product.data(), c.n, rows, c.n, expected.data());
+      kernels.prepare_act(kind, product.data(), c.n, rows, c.n, expected.data());
       for (int64_t panel = 0; panel < gate.panels(); panel += 2) {
         kernels.gated_linear(gate, up, activation, act.data(), rows, fused.data(), panel, std::min(panel + 2, gate.panels()));
       }

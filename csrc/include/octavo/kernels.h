@@ -99,8 +99,8 @@ struct KernelTable {
   // bias and residual may be null; residual may be out itself and has its row stride.
   void (*linear)(const PackedMatrix& w, const uint8_t* act, int64_t rows, const float* bias, const float* residual, float* out,
                  int64_t ldo, int64_t panel_begin, int64_t panel_end);
-  // activation(gate[c] . act[r]) * (up[c] . act[r]) for whole panels, as BF16 operands of K = gate.n; null where the ISA has no such product.
-  // gate and up have one format, which takes BF16 operands, and one shape.
+  // activation(gate[c] . act[r]) * (up[c] . act[r]) as operands of K = gate.n, for panels from an even one on to an even one or the last.
+  // gate and up have one format and one shape; they and what reads the result take operands of kind quantised_act.
   void (*gated_linear)(const PackedMatrix& gate, const PackedMatrix& up, Activation activation, const uint8_t* act, int64_t rows, uint8_t* out,
                        int64_t panel_begin, int64_t panel_end);
   // out[i] = row ids[i] of w as float.

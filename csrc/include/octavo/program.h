@@ -132,7 +132,7 @@ using Operation = std::variant<EmbedOp, AnglesOp, TakeRowsOp, RmsNormOp, Prepare
 std::vector<TensorId> inputs_of(const Operation& operation);
 TensorId output_of(const Operation& operation);
 
-// Two products, gated and prepare, of whose results only the last is read, as one operation where the ISA has it: no bit changes.
+// Two products, gated and prepare, of whose results only the last is read, as one operation: no bit changes.
 std::vector<Operation> fuse_gated(std::vector<Operation> operations, TensorId output, const KernelTable& kernels);
 
 struct Region {
