@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from octavo.errors import ConfigError
 from octavo.specs.kv import FP8_DS_MLA, KV_DTYPES
 
+DEFAULT_MODEL = "smollm2-135m-instruct"
 _LOCAL_ENDPOINTS = ("ipc://", "inproc://", "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:")
 HASH_ALGOS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 # Names of --kv-cache-dtype, vLLM's among them, and what they mean.
@@ -29,7 +30,7 @@ KV_DTYPE_NAMES = {
 class ModelConfig:
     """`model`: a catalogue name, hf:ORG/REPO[@REV], a .gguf file or a safetensors folder."""
 
-    model: str = "smollm2-135m-instruct"
+    model: str = DEFAULT_MODEL
     served_model_name: tuple[str, ...] = ()
     max_model_len: int | None = None
     chat_template: str | None = None  # path of a Jinja file that replaces the model's own

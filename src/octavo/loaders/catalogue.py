@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-DEFAULT_MODEL = "smollm2-135m-instruct"
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
