@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from octavo.errors import ModelError
 from octavo.loaders.catalogue import PLAIN_NAME
@@ -23,8 +24,7 @@ _SETTINGS = ("config.json", "generation_config.json", "tokenizer.json", "tokeniz
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
-@dataclass(frozen=True)
-class HubRepository:
+class HubRepository(msgspec.Struct, frozen=True):
     """A repository at a branch, tag or commit. Its three parts are plain names, so `folder_name` is one as well."""
 
     owner: str
