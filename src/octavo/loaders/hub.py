@@ -8,7 +8,6 @@ and only for a pull.
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -58,6 +57,8 @@ def parse_folder_name(folder_name: str) -> HubRepository:
 
 def fetch_repository(repository: HubRepository, work: Path, target: Path, on_progress: OnProgress) -> None:
     """Put the repository's files at the folder `target`, through `work` beside it, which keeps what has come if interrupted."""
+    import shutil  # no pull, no need
+
     sizes, commit = _list_files(repository)
     settings = [name for name in _SETTINGS if name in sizes]
     weights = [name for name in sizes if _WEIGHTS.fullmatch(name)]
