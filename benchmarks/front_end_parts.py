@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.fakes.vocabularies import byte_level_tokenizer
 
 from octavo.client.choice import Choice
+from octavo.client.engine_wire import decode_from_engine
 from octavo.client.events import Generation
-from octavo.messages.codec import decode_from_engine, encode
+from octavo.messages.codec import encode
 from octavo.messages.wire import GenerateRequest, StepOutputs, TokenDelta, TokenLogprobs
 from octavo.params import SamplingParams
 from octavo.server.openai.generation import Header

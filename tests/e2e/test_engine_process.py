@@ -15,9 +15,10 @@ import zmq
 from tests.fakes.history_worker import make_request
 from tests.fakes.tiny_llama import VOCAB, write_tiny_llama
 
+from octavo.client.engine_wire import decode_from_engine
 from octavo.config.schema import CacheConfig, EngineConfig, ModelConfig, RuntimeConfig, SchedulerConfig
 from octavo.engine.startup import start_engine
-from octavo.messages.codec import decode_from_engine, encode
+from octavo.messages.codec import encode
 from octavo.messages.wire import AbortRequest, ControlReply, ControlRequest, EngineFailed, EngineReady, StepOutputs
 
 COMMAND = [sys.executable, "-m", "octavo.engine.process"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -103,8 +102,8 @@ def _load(given: dict[str, Any]) -> Any:
     from octavo.client.llm import LLM
 
     config = resolve(given).engine
-    rooms = [getattr(config, room.name) for room in dataclasses.fields(EngineConfig)]
-    return LLM(**{field.name: getattr(room, field.name) for room in rooms for field in dataclasses.fields(room)})
+    rooms = [getattr(config, name) for name in EngineConfig.__struct_fields__]
+    return LLM(**{name: getattr(room, name) for room in rooms for name in room.__struct_fields__})
 
 
 def _write_json(path: str | None, result: dict[str, Any]) -> None:

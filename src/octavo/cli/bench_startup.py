@@ -17,7 +17,7 @@ from octavo.bench.workload import percentile
 from octavo.cli.flag_types import integer
 from octavo.cli.passed import split_passed
 from octavo.config.flag_parser import FlagParser
-from octavo.config.schema import ModelConfig
+from octavo.config.schema import DEFAULT_MODEL
 from octavo.loaders.store import resolve_model
 
 BAR_WIDTH = 50
@@ -30,7 +30,7 @@ def bench_startup_main(argv: Sequence[str]) -> int:
         "Measure launch to /health 200 and to the first token. What follows -- goes to `octavo serve`.",
         usage="octavo bench startup [MODEL] [FLAGS] [-- FLAGS OF SERVE]",
     )
-    parser.add_argument("model", nargs="?", default=ModelConfig.model, help=f"[{ModelConfig.model}]")
+    parser.add_argument("model", nargs="?", default=DEFAULT_MODEL, help=f"[{DEFAULT_MODEL}]")
     parser.add_argument(
         "--num-iters-cold", type=integer(0, 1000), default=1, metavar="N", help="starts with the model dropped from memory [1]"
     )

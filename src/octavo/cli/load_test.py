@@ -29,7 +29,7 @@ from octavo.bench.http_stream import Target
 from octavo.bench.serving import Api, Run, first_model, reset_prefix_cache, run_load, wait_ready
 from octavo.cli.time_limits import read_goodput
 from octavo.config import env
-from octavo.config.schema import ModelConfig
+from octavo.config.schema import DEFAULT_MODEL
 from octavo.errors import ConfigError, ModelError
 from octavo.simulator.arrivals import Ramp, arrival_times
 from octavo.units import parse_number
@@ -50,7 +50,7 @@ def measure(args: argparse.Namespace) -> tuple[dict[str, Any], Run]:
     slo_ms, percentiles = read_goodput(" ".join(args.goodput or ())), _percents(args.metric_percentiles)
     metadata = dict(read_pair("--metadata", text) for text in args.metadata or ())
     api = _api(args)
-    tokenizer = args.tokenizer or (api.model if _is_here(api.model) else ModelConfig.model)
+    tokenizer = args.tokenizer or (api.model if _is_here(api.model) else DEFAULT_MODEL)
     counter = open_counter(tokenizer)
     sessions = _sessions(args, counter)
     run = asyncio.run(_load(args, api, sessions, _arrivals(args, sessions), counter))

@@ -7,7 +7,7 @@ import math
 from octavo.bench.datasets import DATASETS
 from octavo.cli.flag_types import integer, number, rate
 from octavo.config.flag_parser import FlagParser, flag_type
-from octavo.config.schema import ModelConfig
+from octavo.config.schema import DEFAULT_MODEL
 from octavo.units import parse_int
 
 MAX_PROMPTS = 1_000_000
@@ -25,7 +25,7 @@ def load_test_parser(kind: str, about: str) -> FlagParser:
     server.add_argument(
         "--tokenizer",
         metavar="MODEL",
-        help=f"the model that prompts are counted with [the one asked for, where it is on this disk, else {ModelConfig.model}]",
+        help=f"the model that prompts are counted with [the one asked for, where it is on this disk, else {DEFAULT_MODEL}]",
     )
     server.add_argument("--header", action="append", metavar="NAME=VALUE", help="a header of every request; repeatable")
     server.add_argument("--extra-body", metavar="JSON", help="fields merged into every request")

@@ -22,7 +22,7 @@ from octavo.cli.time_limits import read_slo
 from octavo.config.flag_parser import FlagParser, flag_type
 from octavo.config.flags import ALL_GROUPS, FLAGS
 from octavo.config.resolve import resolve
-from octavo.config.schema import ModelConfig
+from octavo.config.schema import DEFAULT_MODEL
 from octavo.errors import ConfigError, did_you_mean
 from octavo.simulator.arrivals import arrival_times
 from octavo.tune.candidates import Candidate, knobs_for
@@ -162,7 +162,7 @@ def _parser() -> FlagParser:
     about = "Search the flags of octavo serve for this machine and a workload. Flags behind -- are where the search begins."
     parser = FlagParser("octavo tune", about, usage="octavo tune [MODEL] --workload FILE [FLAGS] [-- FLAGS OF SERVE]")
     count = integer(1, 1_000_000)
-    parser.add_argument("model", nargs="?", metavar="MODEL", default=ModelConfig.model, help=f"model to tune for [{ModelConfig.model}]")
+    parser.add_argument("model", nargs="?", metavar="MODEL", default=DEFAULT_MODEL, help=f"model to tune for [{DEFAULT_MODEL}]")
     parser.add_argument(
         "--workload", metavar="FILE", required=True, help="custom, ShareGPT or timed-trace file, as octavo bench serve reads them"
     )

@@ -23,7 +23,7 @@ from octavo.client.front import default_sampling_params
 from octavo.client.pooling_calls import PooledAnswer, PoolingOutput
 from octavo.client.prompts import Prompt, ReadPrompt, read_prompt, text_or_ids
 from octavo.client.settings import engine_config
-from octavo.config.schema import ModelConfig
+from octavo.config.schema import DEFAULT_MODEL
 from octavo.errors import EngineDead, InvalidRequest
 from octavo.messages.wire import PauseMode, PoolTask
 from octavo.params import SamplingParams
@@ -37,7 +37,7 @@ class AsyncLLM:
 
     Raises ConfigError for a setting that does not exist."""
 
-    def __init__(self, model: str | Path = ModelConfig.model, **settings: Any) -> None:
+    def __init__(self, model: str | Path = DEFAULT_MODEL, **settings: Any) -> None:
         self._config = engine_config({"model": model, **settings})
         self._started: AsyncEngine | None = None
         self._unfinished: set[str] = set()

@@ -10,9 +10,10 @@ from pathlib import Path
 import zmq
 
 from octavo.engine.socket_path import SOCKET_NAME
-from octavo.messages.codec import FrameError, decode_from_engine, encode
+from octavo.messages.codec import FrameError, encode, frame_decoder
 from octavo.messages.wire import ControlRequest, FromEngine, ToEngine
 
+decode_from_engine: Callable[[bytes | memoryview], FromEngine] = frame_decoder(FromEngine)
 HELLO = ControlRequest(control_id=0, kind="ping")  # the first frame tells the engine who we are; later ones ask if it is there
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -22,8 +21,7 @@ from octavo.text.chat import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
-class TextFront:
+class TextFront(msgspec.Struct, frozen=True):
     """`generation` holds no sampling defaults when the config says generation_config octavo."""
 
     model_names: tuple[str, ...]

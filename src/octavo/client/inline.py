@@ -44,7 +44,7 @@ class InlineEngine:
         self.path = resolve_model(config.model.model)
         self.front = open_text_front(config.model, self.path)
         self.core, self.ready = start_engine(config)
-        self.metrics = MetricsRecorder(ServerConfig.metrics_prefix, self.front.model_names[0], self.ready, config.cache)
+        self.metrics = MetricsRecorder(ServerConfig().metrics_prefix, self.front.model_names[0], self.ready, config.cache)
         self._maker = RequestMaker(self.front, self.ready.max_model_len, self.ready.vocab_size, config.model)
         self._in_flight: dict[str, tuple[Submitted, Choice, RequestClock]] = {}
         self._num_submitted = 0

@@ -15,7 +15,7 @@ from octavo.client.pooling import PoolFront
 from octavo.client.pooling_calls import PooledAnswer, PoolingCalls, pair_up
 from octavo.client.prompts import Prompt, ReadPrompt, list_prompts, read_prompt, text_or_ids
 from octavo.client.settings import engine_config
-from octavo.config.schema import ModelConfig
+from octavo.config.schema import DEFAULT_MODEL
 from octavo.errors import ContextLengthExceeded, InvalidRequest
 from octavo.messages.wire import PoolTask
 from octavo.metrics.snapshot import Snapshot
@@ -32,7 +32,7 @@ class LLM:
     Raises StartupError. Not thread-safe: one call at a time.
     """
 
-    def __init__(self, model: str | Path = ModelConfig.model, **settings: Any) -> None:
+    def __init__(self, model: str | Path = DEFAULT_MODEL, **settings: Any) -> None:
         self._engine = InlineEngine(engine_config({"model": model, **settings}))
         self._front = self._engine.front
         self._enqueued: list[Submitted] = []

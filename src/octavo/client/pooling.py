@@ -7,8 +7,9 @@ caller says at how many tokens; nothing is cut in silence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from octavo.client.front import TextFront
 from octavo.errors import ContextLengthExceeded, InvalidRequest, RequestFailed
@@ -19,16 +20,14 @@ if TYPE_CHECKING:
     from octavo.client.vectors import FloatArray
 
 
-@dataclass(frozen=True)
-class PoolPrompt:
+class PoolPrompt(msgspec.Struct, frozen=True):
     """One text, or two read together, as ids; `second_start` is where the second one's segment begins."""
 
     token_ids: list[int]
     second_start: int
 
 
-@dataclass(frozen=True)
-class PooledEvent:
+class PooledEvent(msgspec.Struct, frozen=True):
     """The answer to one PoolRequest, its only event. `values`: [D], [tokens, D] or [labels]; None unless finish_reason is stop."""
 
     finish_reason: FinishReason

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from octavo.client.pooling import PoolChoice, PooledEvent, PoolFront, PoolPrompt, values_of
 from octavo.errors import InvalidRequest
@@ -18,33 +19,28 @@ Text = str | Sequence[int]
 TextPair = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class PoolingOutput:
+class PoolingOutput(msgspec.Struct, frozen=True):
     """`data`: one vector [D], a vector a token [tokens, D], or scores [labels], float32."""
 
     data: FloatArray
 
 
-@dataclass(frozen=True)
-class EmbeddingOutput:
+class EmbeddingOutput(msgspec.Struct, frozen=True):
     embedding: list[float]
 
 
-@dataclass(frozen=True)
-class ClassificationOutput:
+class ClassificationOutput(msgspec.Struct, frozen=True):
     """`probs`: of the labels in the model's order; `label` the most likely one's name."""
 
     probs: list[float]
     label: str
 
 
-@dataclass(frozen=True)
-class ScoringOutput:
+class ScoringOutput(msgspec.Struct, frozen=True):
     score: float
 
 
-@dataclass(frozen=True)
-class PooledAnswer:
+class PooledAnswer(msgspec.Struct, frozen=True):
     """One text and its answer. A score of two texts that an embedding model read apart has the ids of both, one behind the other."""
 
     request_id: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ _ROOMS = {"model": ModelConfig, "cache": CacheConfig, "scheduler": SchedulerConf
 
 def engine_config(settings: dict[str, Any]) -> EngineConfig:
     """Return the config of settings given flat, by the names of the fields of its four parts. Raises ConfigError."""
-    home = {field.name: room for room, schema in _ROOMS.items() for field in fields(schema)}
+    home = {name: room for room, schema in _ROOMS.items() for name in schema.__struct_fields__}
     chosen: dict[str, dict[str, Any]] = {room: {} for room in _ROOMS}
     for name, value in settings.items():
         if name not in home:

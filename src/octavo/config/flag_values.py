@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +44,7 @@ def read_structured_outputs(text: str) -> StructuredOutputsConfig:
 
 
 def _read_object(text: str, settings: type[Settings]) -> Settings:
-    names = [field.name for field in fields(settings)]
+    names = settings.__struct_fields__
     try:
         given = msgspec.json.decode(text, type=dict[str, Any])
         for name in given:

@@ -6,8 +6,9 @@ A Flag sets one field of EngineConfig or ServerConfig, and only flags that are h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from octavo.config.flag_values import one_of, read_key_file, read_kv_events, read_length, read_structured_outputs
 from octavo.config.schema import HASH_ALGOS, ISAS, KV_DTYPE_NAMES
@@ -19,8 +20,7 @@ ENGINE_GROUPS: tuple[Group, ...] = ("Model", "Memory", "Scheduling", "Runtime")
 ALL_GROUPS: tuple[Group, ...] = (*ENGINE_GROUPS, "HTTP", "Access", "Tools", "Observability")
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """`field`: room and field of the settings, as in model.max_model_len. `parse` turns the flag's text into the field's value.
 
     `switch`: takes no text and has a --no- form. `repeatable`: each use adds one item to a tuple.

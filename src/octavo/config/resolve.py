@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from octavo.config import env
 from octavo.config.flags import FLAGS
@@ -31,8 +31,7 @@ UNSET_FIELDS = (  # None means none, not "decide"
 )
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """`sources`: field (model.max_model_len) -> "--max-model-len", a file's name, "environment" or "default"."""
 
     engine: EngineConfig
@@ -42,11 +41,9 @@ class Settings:
     def rows(self, derived: Mapping[str, tuple[Any, str]] = MappingProxyType({})) -> list[tuple[str, str, str]]:
         """Return (field, value, source) of every setting; secrets are counted, not shown. `derived`: what becomes of some that were
         left open, and what it was decided for."""
-        rooms = {field.name: getattr(self.engine, field.name) for field in dataclasses.fields(EngineConfig)} | {"server": self.server}
+        rooms = {name: getattr(self.engine, name) for name in EngineConfig.__struct_fields__} | {"server": self.server}
         return [
-            self._row(f"{name}.{field.name}", getattr(room, field.name), derived)
-            for name, room in rooms.items()
-            for field in dataclasses.fields(room)
+            self._row(f"{name}.{field}", getattr(room, field), derived) for name, room in rooms.items() for field in room.__struct_fields__
         ]
 
     def _row(self, field: str, value: Any, derived: Mapping[str, tuple[Any, str]]) -> tuple[str, str, str]:
@@ -80,11 +77,11 @@ def resolve(given: Mapping[str, Any], from_file: Mapping[str, Any] | None = None
         sources["server.api_key"] = "environment"
 
     def room(name: str, schema: type[Any]) -> Any:
-        for field in dataclasses.fields(schema):
-            sources.setdefault(f"{name}.{field.name}", "default")
+        for field in schema.__struct_fields__:
+            sources.setdefault(f"{name}.{field}", "default")
         return schema(**{field.split(".")[1]: value for field, value in chosen.items() if field.startswith(f"{name}.")})
 
-    rooms = {field.name: room(field.name, type(getattr(EngineConfig(), field.name))) for field in dataclasses.fields(EngineConfig)}
+    rooms = {name: room(name, type(getattr(EngineConfig(), name))) for name in EngineConfig.__struct_fields__}
     return Settings(EngineConfig(**rooms), room("server", ServerConfig), sources)
 
 

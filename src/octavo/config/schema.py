@@ -1,4 +1,4 @@
-"""The engine's settings, frozen, one dataclass a room. (The server's: server_schema.py.)
+"""The engine's settings, frozen, one struct a room. (The server's: server_schema.py.)
 
 None means "decide for this device": engine/startup.py turns it into a number and reports it in EngineReady; derived
 numbers are never written back here. flags.py maps command-line flags onto these fields, resolve.py remembers where each
@@ -7,11 +7,12 @@ value came from. Field names are vLLM's where vLLM has the field.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from octavo.errors import ConfigError
 from octavo.specs.kv import FP8_DS_MLA, KV_DTYPES
 
+DEFAULT_MODEL = "smollm2-135m-instruct"
 _LOCAL_ENDPOINTS = ("ipc://", "inproc://", "tcp://127.0.0.1:", "tcp://localhost:", "tcp://[::1]:")
 HASH_ALGOS = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 # Names of --kv-cache-dtype, vLLM's among them, and what they mean.
@@ -25,11 +26,10 @@ KV_DTYPE_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(msgspec.Struct, frozen=True):
     """`model`: a catalogue name, hf:ORG/REPO[@REV], a .gguf file or a safetensors folder."""
 
-    model: str = "smollm2-135m-instruct"
+    model: str = DEFAULT_MODEL
     served_model_name: tuple[str, ...] = ()
     max_model_len: int | None = None
     chat_template: str | None = None  # path of a Jinja file that replaces the model's own
@@ -48,8 +48,7 @@ class ModelConfig:
         one_of("runner", self.runner, ("auto", "generate", "pooling"))
 
 
-@dataclass(frozen=True)
-class KVEventsConfig:
+class KVEventsConfig(msgspec.Struct, frozen=True):
     """News of the prefix cache over ZeroMQ; names and defaults are vLLM's, but for the endpoint, which stays on this machine.
 
     `allow_remote`: let the endpoints be reached from other machines; whoever reaches them sees the token ids of all prompts.
@@ -82,8 +81,7 @@ class KVEventsConfig:
         return self.enable_kv_cache_events and self.publisher == "zmq"
 
 
-@dataclass(frozen=True)
-class CacheConfig:
+class CacheConfig(msgspec.Struct, frozen=True):
     block_size: int = 16
     gpu_memory_utilization: float | None = None  # share of the device's free memory for weights + activations + KV
     kv_cache_memory_bytes: int | None = None  # exact size of the KV pool; overrides the share
@@ -137,8 +135,7 @@ class CacheConfig:
 MAX_WAIT_S = 86_400.0  # a day
 
 
-@dataclass(frozen=True)
-class SchedulerConfig:
+class SchedulerConfig(msgspec.Struct, frozen=True):
     """None: 128 sequences and 512 tokens a step on a CPU, twice that for throughput; active and scheduled: as those two."""
 
     max_num_seqs: int | None = None
@@ -184,8 +181,7 @@ class SchedulerConfig:
 ISAS = ("portable", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm")
 
 
-@dataclass(frozen=True)
-class RuntimeConfig:
+class RuntimeConfig(msgspec.Struct, frozen=True):
     backend: str = "native"
     enforce_eager: bool = False
     threads: int | None = None  # None: the CPUs that this process may use
@@ -200,14 +196,13 @@ class RuntimeConfig:
             one_of("isa", self.isa, ISAS)
 
 
-@dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(msgspec.Struct, frozen=True):
     """All that an engine process needs to start."""
 
-    model: ModelConfig = field(default_factory=ModelConfig)
-    cache: CacheConfig = field(default_factory=CacheConfig)
-    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
-    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    model: ModelConfig = msgspec.field(default_factory=ModelConfig)
+    cache: CacheConfig = msgspec.field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = msgspec.field(default_factory=SchedulerConfig)
+    runtime: RuntimeConfig = msgspec.field(default_factory=RuntimeConfig)
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.config.schema import MAX_WAIT_S, one_of
 from octavo.errors import ConfigError
@@ -13,8 +14,7 @@ MAX_API_SERVERS = 64
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")  # Prometheus' rule
 
 
-@dataclass(frozen=True)
-class StructuredOutputsConfig:
+class StructuredOutputsConfig(msgspec.Struct, frozen=True):
     """Structured output over HTTP; names are vLLM's. The first two hold for JSON where a request does not say.
 
     `enable_in_reasoning`: reasoning must match too, instead of only the answer behind it.
@@ -29,8 +29,7 @@ class StructuredOutputsConfig:
         one_of("structured_outputs_config: backend", self.backend, ("auto", "guidance"))
 
 
-@dataclass(frozen=True)
-class ServerConfig:
+class ServerConfig(msgspec.Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 8000
     uds: str | None = None  # path of a Unix socket to listen on, instead of host and port

@@ -11,7 +11,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -154,7 +153,7 @@ class EngineCore:
 
         Before it waits, as many plans are started as the executor takes: what comes after this step is under way by then."""
         began = time.perf_counter()
-        before = replace(self._scheduler.counters)
+        before = structs.replace(self._scheduler.counters)
         self._refuse_stale()
         if self._grammars is not None and self._grammars.num_waiting:
             self._take_compiled(self._grammars)

@@ -8,16 +8,18 @@ bounded by the requests that clients have open, and a dropped frame could be som
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import zmq
 
 from octavo.engine.socket_path import SOCKET_NAME, check_private
-from octavo.messages.codec import MAX_FRAME_BYTES, FrameError, decode_to_engine, encode
+from octavo.messages.codec import MAX_FRAME_BYTES, FrameError, encode, frame_decoder
 from octavo.messages.wire import FromEngine, ToEngine
 
 log = logging.getLogger(__name__)
 
+decode_to_engine: Callable[[bytes | memoryview], ToEngine] = frame_decoder(ToEngine)
 LINGER_MS = 1000  # for the last frames to leave when the engine stops
 
 

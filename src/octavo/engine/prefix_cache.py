@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+
+import msgspec
 
 from octavo import __version__
 from octavo.config import env
@@ -23,8 +24,7 @@ from octavo.worker.runner import LoadedModel
 DEFAULT_DIRECTORY_GIB = 4.0
 
 
-@dataclass(frozen=True)
-class PrefixCacheParts:
+class PrefixCacheParts(msgspec.Struct, frozen=True):
     """`line`: what the log says of the tier; empty when there is none."""
 
     scheme: HashScheme

@@ -6,10 +6,11 @@ Whatever the operator left open (None) is decided here, once, and reported in En
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+import msgspec
 
 from octavo.config.schema import KV_DTYPE_NAMES, EngineConfig, SchedulerConfig
 from octavo.engine.core import EngineCore
@@ -130,8 +131,7 @@ def open_vocabulary(path: Path, size: int) -> Vocabulary:
     return Vocabulary(Tokenizer.from_assets(read_text(path)), read_generation_defaults(path).eos_token_ids, size)
 
 
-@dataclass(frozen=True)
-class EngineSize:
+class EngineSize(msgspec.Struct, frozen=True):
     """What an engine takes of this machine: its memory, the form of its KV blocks and its widest step."""
 
     ledger: MemoryLedger

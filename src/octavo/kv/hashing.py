@@ -16,8 +16,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from struct import Struct
+
+import msgspec
 
 from octavo.kv import cbor
 from octavo.kv.block import BlockTable, HashedBlock
@@ -30,8 +31,7 @@ def sha256(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-@dataclass(frozen=True)
-class HashScheme:
+class HashScheme(msgspec.Struct, frozen=True):
     """How blocks are hashed."""
 
     digest: Digest

@@ -8,9 +8,9 @@ and only for a pull.
 from __future__ import annotations
 
 import re
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from octavo.errors import ModelError
 from octavo.loaders.catalogue import PLAIN_NAME
@@ -23,8 +23,7 @@ _SETTINGS = ("config.json", "generation_config.json", "tokenizer.json", "tokeniz
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
-@dataclass(frozen=True)
-class HubRepository:
+class HubRepository(msgspec.Struct, frozen=True):
     """A repository at a branch, tag or commit. Its three parts are plain names, so `folder_name` is one as well."""
 
     owner: str
@@ -58,6 +57,8 @@ def parse_folder_name(folder_name: str) -> HubRepository:
 
 def fetch_repository(repository: HubRepository, work: Path, target: Path, on_progress: OnProgress) -> None:
     """Put the repository's files at the folder `target`, through `work` beside it, which keeps what has come if interrupted."""
+    import shutil  # no pull, no need
+
     sizes, commit = _list_files(repository)
     settings = [name for name in _SETTINGS if name in sizes]
     weights = [name for name in sizes if _WEIGHTS.fullmatch(name)]

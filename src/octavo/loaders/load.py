@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from octavo.errors import ModelError
 from octavo.loaders.pickled import refuse_pickled
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from octavo.loaders.gguf import GGUFFile
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """A model's numbers and its weights by canonical name (tensor_names.py), as they lie in the mapped files."""
 
     spec: ModelSpec | EncoderSpec

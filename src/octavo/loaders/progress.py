@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 WATCH_INTERVAL_S = 0.2
 
 
-@dataclass(frozen=True)
-class PullProgress:
+class PullProgress(msgspec.Struct, frozen=True):
     """`stage`: waiting (for another pull of the same model) | downloading | unpacking. Bytes of that stage; total 0: unknown."""
 
     stage: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from octavo.config.env import cache_home
 from octavo.errors import ModelError
@@ -21,8 +22,7 @@ from octavo.loaders.load import open_weights, read_text
 from octavo.loaders.progress import OnProgress, PullProgress, folder_bytes
 
 
-@dataclass(frozen=True)
-class StoredModel:
+class StoredModel(msgspec.Struct, frozen=True):
     """A model that the catalogue knows or that was pulled from the hub. `path` is None until it is pulled."""
 
     name: str

@@ -10,8 +10,9 @@ The ledger of the front end: requests_accepted = request_success, all reasons to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, get_args
+
+import msgspec
 
 FINISH_REASONS = ("stop", "length", "abort", "error")
 WAITING_REASONS = ("capacity", "deferred")
@@ -32,15 +33,14 @@ IN_POOL_S = (.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 6
 PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """`labels`: beside model_name and engine, each with all its values. `buckets`: upper bounds of a histogram; "tokens" stands
     for 1, 2, 5, 10, 20 ... up to the model's context."""
 
     name: str
     kind: Literal["gauge", "counter", "histogram"]
     help: str
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     buckets: tuple[float, ...] | Literal["tokens"] = ()
 
 

@@ -5,11 +5,12 @@ All figures come from two places: `record_step` (StepStats of the engine) and a 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from octavo.config.schema import CacheConfig
 from octavo.messages.stats import BlockResidency, StepStats, TierStats
@@ -166,7 +167,7 @@ class MetricsRecorder:
 
 
 def _cache_facts(ready: EngineReady, cache: CacheConfig) -> dict[str, str]:
-    facts = dataclasses.asdict(cache) | {
+    facts = msgspec.to_builtins(cache) | {
         "block_size": ready.block_size,
         "num_gpu_blocks": ready.num_blocks,
         "kv_cache_size_tokens": ready.kv_cache_tokens,

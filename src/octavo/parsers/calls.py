@@ -8,8 +8,9 @@ Blank space between content and calls is layout: the content's ends have none on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from octavo.parsers.deltas import CallArguments, CallBegin, Content, Delta
 from octavo.parsers.output_parser import OutputParser
@@ -19,8 +20,7 @@ from octavo.parsers.reader import NotACall, Reader, Steps
 JsonSchema = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class ToolSet:
+class ToolSet(msgspec.Struct, frozen=True):
     """What one request lets the model call: name -> schema of the parameters. `max_calls`: None for any number."""
 
     schemas: Mapping[str, JsonSchema]

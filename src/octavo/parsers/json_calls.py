@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.parsers.calls import CallWriter
 from octavo.parsers.reader import NotACall, Reader, Steps
@@ -13,8 +14,7 @@ _LABELS = ("id", "type")  # what models may also write in a call, and nobody nee
 _SCALAR = frozenset("+-.0123456789abcdefghijklmnopqrstuvwxyzE")
 
 
-@dataclass(frozen=True)
-class JsonCalls:
+class JsonCalls(msgspec.Struct, frozen=True):
     """`separators` may stand between objects that are in no array. `fences`: marks that may stand before a bare call."""
 
     openers: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from octavo.parsers.calls import CallWriter
 from octavo.parsers.json_calls import read_call_array, stream_arguments
@@ -11,8 +11,7 @@ from octavo.parsers.reader import NotACall, Reader, Steps
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 
 
-@dataclass(frozen=True)
-class NamedCalls:
+class NamedCalls(msgspec.Struct, frozen=True):
     """[`section`] `call` `before_name` NAME `after_name` {...} `after_arguments`.
 
     `numbers_calls`: the name is written with the call's number, NAME:0.
@@ -52,8 +51,7 @@ class NamedCalls:
         yield from reader.expect(self.after_arguments)
 
 
-@dataclass(frozen=True)
-class MistralCalls:
+class MistralCalls(msgspec.Struct, frozen=True):
     """[TOOL_CALLS] [{"name": ..., "arguments": {...}}], and since 2025 [TOOL_CALLS]NAME[ARGS]{...}, the last mark often left out."""
 
     openers: tuple[str, ...] = ("[TOOL_CALLS]",)

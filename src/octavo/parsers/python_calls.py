@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.parsers.calls import CallWriter
 from octavo.parsers.json_text import json_text
@@ -21,8 +22,7 @@ _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 _NUMBER = frozenset("+-.0123456789eE_")
 
 
-@dataclass(frozen=True)
-class PythonCalls:
+class PythonCalls(msgspec.Struct, frozen=True):
     """`in_list`: the calls stand in brackets, with commas; else one a line."""
 
     openers: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ opening mark themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from octavo.parsers.deltas import Content, Reasoning
 from octavo.parsers.output_parser import OutputParser
@@ -14,8 +14,7 @@ from octavo.parsers.prose import Prose
 from octavo.parsers.reader import Steps
 
 
-@dataclass(frozen=True)
-class Thinking:
+class Thinking(msgspec.Struct, frozen=True):
     """The marks around reasoning. `begins_inside`: the model leaves out the opening one when the prompt does not end in either.
     `frame`: marks that may stand around the answer, and are no part of it."""
 

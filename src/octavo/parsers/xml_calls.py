@@ -6,8 +6,9 @@ A value is written without quotes; what it is, the schema of the parameter says.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from octavo.parsers.calls import CallWriter, JsonSchema
 from octavo.parsers.json_text import json_text
@@ -18,8 +19,7 @@ _JSON = frozenset({"object"})
 _PYTHON_WORDS = {"True": True, "False": False, "None": None}
 
 
-@dataclass(frozen=True)
-class XmlCalls:
+class XmlCalls(msgspec.Struct, frozen=True):
     """[`sections`] `function` NAME `after_name` {`parameter` KEY `after_key` value `value_ends`} `function_end`.
 
     `after_text_key`, `after_json_key`: what follows a key whose value is a text, or JSON, whatever the schema says.

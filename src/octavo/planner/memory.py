@@ -17,7 +17,8 @@ On a CPU `total` is the memory that is *free* at the start, since other programs
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.errors import OutOfMemory
 from octavo.specs.kv import KVSpec
@@ -46,8 +47,7 @@ def max_concurrency(num_blocks: int, max_model_len: int, block_size: int) -> flo
     return num_blocks / cdiv(max_model_len, block_size)
 
 
-@dataclass(frozen=True)
-class MemoryLedger:
+class MemoryLedger(msgspec.Struct, frozen=True):
     """Where the bytes go; `reserve_bytes` is what stays free. The four parts add up to `free_bytes`, what was free at the start."""
 
     free_bytes: int

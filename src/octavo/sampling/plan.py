@@ -13,9 +13,9 @@ completed. Biases come from logit_bias and from DRY.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
@@ -179,8 +179,7 @@ class SamplingRow:
             self.matcher.accept(token_id)
 
 
-@dataclass(frozen=True)
-class GivenToken:
+class GivenToken(msgspec.Struct, frozen=True):
     """A place whose token is known: it is looked up among the `num_logprobs` most likely ones there."""
 
     token_id: int

@@ -3,8 +3,9 @@ answer; these checks stand between a wrong message and the kernels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from octavo.errors import CapacityError, ContextLengthExceeded, InvalidRequest
 from octavo.messages.wire import GenerateRequest
@@ -12,8 +13,7 @@ from octavo.messages.wire import GenerateRequest
 Policy = Literal["fcfs", "priority"]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """What one engine can take. Token counts are per request but for max_num_batched_tokens, the budget of a step.
 
     `max_num_batched_tokens` is at least `max_num_seqs`, so that each running request gets a token in each step.

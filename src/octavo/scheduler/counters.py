@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass
-class Counters:
+class Counters(msgspec.Struct):
     """Totals since the scheduler was made, in tokens unless said."""
 
     prompt_tokens: int = 0  # computed, not cached

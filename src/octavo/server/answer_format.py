@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.config.server_schema import ServerConfig
 from octavo.parsers.calls import Grammar
@@ -13,8 +14,7 @@ from octavo.parsers.reasoning import Thinking
 _log = logging.getLogger("octavo.server")
 
 
-@dataclass(frozen=True)
-class AnswerFormat:
+class AnswerFormat(msgspec.Struct, frozen=True):
     """None: the model has none, nobody knows it, or the operator wants none."""
 
     calls: Grammar | None = None

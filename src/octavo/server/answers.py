@@ -9,7 +9,6 @@ import secrets
 import string
 from collections.abc import AsyncGenerator, Container, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -29,8 +28,7 @@ SHORT_ID_LETTERS = string.ascii_letters + string.digits
 PROMPT_END_TOKENS = 32  # enough for the mark that begins reasoning, however it is spelled
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """How the answers to one request are read.
 
     `calls`, `thinking`: the formats to look for, None for none. `schemas`: the tools that may be called, name -> parameters.

@@ -12,9 +12,9 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 from starlette.requests import Request
 
 from octavo.errors import DeadlineExceeded, InvalidRequest
@@ -27,8 +27,7 @@ T = TypeVar("T")
 _DIGITS = re.compile(r"[0-9]{1,8}")
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(msgspec.Struct, frozen=True):
     """`at_s` in monotonic seconds, `timeout_s` after the request's arrival."""
 
     at_s: float

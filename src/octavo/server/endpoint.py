@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,8 +19,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 BETWEEN_CHECKS_S = 0.02  # building one takes 3 ms
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """`bodies`: the schemas of which a request's body must fit one; none: it takes no body. `answer`: what a success brings: a
     schema's name in answer_schemas, a media type, or "" for no body. `switch`: the field of ServerConfig
     without which there is no such route. `task`: what the model must do, or this refuses every request; None: any model will do."""

@@ -7,7 +7,6 @@ The text comes from octavo.errors or from the catalogue below, never from an exc
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -54,6 +53,8 @@ class MisdirectedRequest(InvalidRequest):
 
 def unknown_url(path: str, known: Iterable[str]) -> NotFound:
     """Name the nearest path that there is, for bases are given with /v1 and without."""
+    import difflib  # no error, no need
+
     near = [name for name in known if path.rstrip("/").endswith(name) or name == f"/v1{path.rstrip('/')}"]
     near = near or difflib.get_close_matches(path[:MAX_COMPARED], [name for name in known if "{" not in name], n=1, cutoff=0.8)
     hint = f"did you mean {near[0]}?" if near else "see /docs for those there are"

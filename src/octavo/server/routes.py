@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -32,7 +32,7 @@ from octavo.server.state import ServerState
 
 
 def _all_for(task: Task, *endpoints: Endpoint) -> tuple[Endpoint, ...]:
-    return tuple(replace(endpoint, task=task) for endpoint in endpoints)
+    return tuple(msgspec.structs.replace(endpoint, task=task) for endpoint in endpoints)
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

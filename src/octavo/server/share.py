@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from octavo.client.load import Load
 from octavo.metrics.figures import Figures
@@ -21,8 +22,7 @@ class Responses(Protocol):
     async def delete(self, tenant: str, response_id: str) -> bool: ...
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """`load` has the first places of `figures`, the metrics those behind it. `claiming`: held from the look at the load to the
     taking on of a request, so that two processes do not both take the last place. `secret`: tenants' salts come from it; None for
     one of this process' own."""
@@ -30,7 +30,7 @@ class Share:
     figures: Figures
     load: Load
     responses: Responses
-    claiming: AbstractContextManager[None] = field(default_factory=nullcontext)
+    claiming: AbstractContextManager[None] = msgspec.field(default_factory=nullcontext)
     secret: bytes | None = None
 
 

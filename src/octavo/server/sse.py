@@ -11,9 +11,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -30,8 +30,7 @@ _START = {"type": "http.response.start", "status": 200}
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
 
 
-@dataclass(frozen=True)
-class Framing:
+class Framing(msgspec.Struct, frozen=True):
     """`is_named`: each event has its `type` as its name. `last` ends a stream that is whole. `error` is the event of a failure."""
 
     is_named: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import get_args
 
 import msgspec
@@ -50,7 +49,7 @@ async def server_info(request: Request) -> Response:
     """The settings but for the keys, and what the engine made of them."""
     state: ServerState = request.app.state.server
     engine = state.engine
-    settings = {name: value for name, value in asdict(state.config).items() if name != "api_key"}
+    settings = {name: value for name, value in msgspec.to_builtins(state.config).items() if name != "api_key"}
     return JSONResponse(
         {
             "version": __version__,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import msgspec
 
 from octavo.server.errors import overloaded
 
@@ -14,10 +15,9 @@ T = TypeVar("T")
 MAX_WAITING = 512  # pieces of one tenant
 
 
-@dataclass
-class _Turn:
+class _Turn(msgspec.Struct):
     num_waiting: int = 0  # the one that is done included
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class TenantTurns:

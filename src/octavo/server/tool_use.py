@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from octavo.config.server_schema import StructuredOutputsConfig
 from octavo.constraints import StructuredOutputsParams
@@ -20,8 +20,7 @@ from octavo.text.tools import Tool, ToolChoice, read_tool_choice, strict_names, 
 FORCED_CALLS = JsonCalls(is_bare=True)  # as the grammar of forced calls writes them
 
 
-@dataclass(frozen=True)
-class ToolUse:
+class ToolUse(msgspec.Struct, frozen=True):
     """`offered`: the tools that the model is told of; `callable`: those that it may call. `calls`: how calls are read, None where there
     are none. `constraint`: what the answer must match, None for any text."""
 

@@ -7,7 +7,6 @@ what they make of the parts.
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -32,8 +31,7 @@ from octavo.text.conversation import validate_messages
 from octavo.text.tools import Tool
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """`parts` are generated as they are asked for; `usage` counts those that have come."""
 
     prompt: Prompt

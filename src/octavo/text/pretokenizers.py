@@ -7,15 +7,13 @@ Sources: the tokenizer.json files of the model families, and the list of `tokeni
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from tokenizers import Regex, pre_tokenizers
 
 from octavo.errors import ModelError
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True):
     """`ignore_merges`: a word that is in the vocabulary is taken whole. `nfc`: text is composed (NFC) first."""
 
     splits: tuple[str, ...]

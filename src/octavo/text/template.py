@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from jinja2 import TemplateError, meta
 
 from octavo.text.conversation import Message
@@ -33,8 +33,7 @@ _PROBE_CALL: list[Message] = [
 ]
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """How a template wants messages: content in parts, tool arguments as JSON text, a message of tool calls alone with
     empty content (else with none), developer as a role of its own."""
 
@@ -90,12 +89,12 @@ class Template:
     def _find_shape(self, shape: Shape) -> Shape:
         """Return the first shape in which a question, and then a tool call, comes through."""
         for content_in_parts in (False, True):
-            asked = replace(shape, content_in_parts=content_in_parts)
+            asked = msgspec.structs.replace(shape, content_in_parts=content_in_parts)
             if self._shows_probe([_PROBE_QUESTION], asked):
                 shape = asked
                 break
         for empty_content, arguments_as_text in ((False, False), (False, True), (True, False), (True, True)):
-            called = replace(shape, empty_content=empty_content, arguments_as_text=arguments_as_text)
+            called = msgspec.structs.replace(shape, empty_content=empty_content, arguments_as_text=arguments_as_text)
             if self._shows_probe(_PROBE_CALL, called):
                 return called
         return shape

@@ -8,9 +8,9 @@ keywords whose types everybody agrees on.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import orjson
 
 from octavo.errors import InvalidRequest
@@ -54,8 +54,7 @@ def validate_tools(tools: object) -> list[Tool]:
     return clean
 
 
-@dataclass(frozen=True)
-class ToolChoice:
+class ToolChoice(msgspec.Struct, frozen=True):
     """`name`: of the tool that must be called, for the kind function."""
 
     kind: Literal["none", "auto", "required", "function"]

@@ -16,9 +16,9 @@ import enum
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Encoder
 from tokenizers.decoders import Decoder
@@ -46,8 +46,7 @@ class Spelling(enum.Enum):
     OTHER = "other"
 
 
-@dataclass(frozen=True)
-class AddedToken:
+class AddedToken(msgspec.Struct, frozen=True):
     """A token that is found in text as it stands, before any cutting; `strips_*`: it swallows the spaces beside it."""
 
     id: int
@@ -61,8 +60,7 @@ class AddedToken:
         return self.special or _MARKER.fullmatch(self.text) is not None
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(msgspec.Struct, frozen=True):
     """`size` counts ids, `longest_token` bytes. `drops_first_space`: decoded text loses one leading space.
 
     `prefix_ids` and `suffix_ids` are what the file itself puts around a text, `pair_ids` between two that are read together;

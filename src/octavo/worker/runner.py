@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from octavo.backends.registry import open_backend
 from octavo.config.schema import EngineConfig
@@ -17,8 +18,7 @@ from octavo.specs.model import EncoderSpec, ModelSpec
 OnPhase = Callable[[str, float], None]  # called after each phase with its name and its seconds
 
 
-@dataclass(frozen=True)
-class LoadedModel:
+class LoadedModel(msgspec.Struct, frozen=True):
     """`weight_bytes`: what the backend holds for the weights, in its own layout."""
 
     backend: Backend

@@ -8,13 +8,14 @@ import pytest
 import zmq
 from tests.fakes.history_worker import HistoryWorker, make_request, solo_output
 
+from octavo.client.engine_wire import decode_from_engine
 from octavo.engine.core import EngineCore
 from octavo.engine.endpoint import EngineSocket
 from octavo.engine.executor import InlineExecutor
 from octavo.engine.loop import EngineLoop
 from octavo.errors import StartupError
 from octavo.kv.manager import KVManager
-from octavo.messages.codec import decode_from_engine, encode
+from octavo.messages.codec import encode
 from octavo.messages.wire import AbortRequest, ControlReply, ControlRequest, EngineReady, StepOutputs
 from octavo.scheduler.admission import Limits
 from octavo.scheduler.scheduler import Scheduler

@@ -11,9 +11,10 @@ import pytest
 from filelock import FileLock
 from model_files import tiny_gguf
 
+from octavo.config.schema import DEFAULT_MODEL
 from octavo.errors import ModelError
 from octavo.loaders import catalogue, store, wheels
-from octavo.loaders.catalogue import DEFAULT_MODEL, PLAIN_NAME, CatalogueModel, Wheel
+from octavo.loaders.catalogue import PLAIN_NAME, CatalogueModel, Wheel
 from octavo.loaders.progress import PullProgress
 from octavo.loaders.store import list_models, pull, resolve_model
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from octavo.ops.program import (
@@ -35,8 +35,7 @@ from octavo.ops.program import (
 )
 
 
-@dataclass(frozen=True)
-class LinearAdd:
+class LinearAdd(msgspec.Struct, frozen=True):
     """out = linear + residual, where linear.out is not kept."""
 
     out: TensorRef

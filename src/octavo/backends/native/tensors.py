@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from octavo.backends.native import _native
@@ -13,8 +12,7 @@ from octavo.specs.model import ExpertsSpec
 from octavo.specs.tensors import Format
 
 
-@dataclass(frozen=True)
-class NativeWeight:
+class NativeWeight(msgspec.Struct, frozen=True):
     """A matrix [out_features, in_features] in panels; see csrc/include/octavo/packed.h. `format` is the file's."""
 
     matrix: _native.Matrix

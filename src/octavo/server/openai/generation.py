@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from octavo.client.outputs import RequestOutput
 from octavo.errors import CapacityError, DeadlineExceeded, EngineDead, InvalidRequest, RequestError, RequestFailed
@@ -23,8 +24,7 @@ from octavo.server.state import Generation, ServerState
 Events = AsyncGenerator[tuple[int, RequestOutput], None]
 
 
-@dataclass(frozen=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """`text` is what echo gives back before the answer."""
 
     token_ids: list[int]
@@ -32,8 +32,7 @@ class Prompt:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What every chunk of one answer repeats. `with_usage`: chunks have a usage field, null in all but the last, unless
     `with_running_usage`."""
 
@@ -43,7 +42,7 @@ class Header:
     system_fingerprint: str
     with_usage: bool
     with_running_usage: bool = False
-    created: int = field(default_factory=lambda: int(time.time()))
+    created: int = msgspec.field(default_factory=lambda: int(time.time()))
 
     def chunk(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any] | None = None) -> dict[str, Any]:
         chunk = {

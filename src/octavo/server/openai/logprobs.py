@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from octavo.client.outputs import Logprob, PositionLogprobs
 
 
-@dataclass(frozen=True)
-class TokenNames:
+class TokenNames(msgspec.Struct, frozen=True):
     as_ids: bool
 
     def of(self, candidate: Logprob) -> str:

@@ -7,9 +7,9 @@ tools and tool_choice by text.tools, response_format and structured_outputs by s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -40,8 +40,7 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """A field that is not honoured: which values of it, beside null, ask for nothing, and what to say of the others."""
 
     neutral: tuple[Any, ...] = ()

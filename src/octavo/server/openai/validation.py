@@ -5,7 +5,6 @@ The offending value is never quoted: the field's name, the limit and what was ex
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -131,6 +130,8 @@ def as_invalid_request(schema: type[BaseModel], detail: ErrorDetails) -> Request
 
 def _unknown(schema: type[BaseModel], parent: str, name: str) -> InvalidRequest:
     """Name the field and its nearest known one; inside another field, `param` is that field."""
+    import difflib  # no error, no need
+
     shown = name if is_plain(name) else "a field"
     if parent:
         return InvalidRequest(f"{parent} has no field {shown}", code="unknown_parameter", param=parent)

@@ -6,16 +6,15 @@ When it is full, the tenant that holds most loses its oldest. A size is that of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 
 MAX_RESPONSES = 10_000
 
 
-@dataclass(frozen=True)
-class StoredResponse:
+class StoredResponse(msgspec.Struct, frozen=True):
     """`conversation`: every item up to the response's own output, for the next turn. `input`: the request's own items."""
 
     response: dict[str, Any]
