@@ -39,6 +39,7 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created $(SOURCES)
 	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m compileall -q src  # an editable install leaves that to the first start, or to each one where PYTHONDONTWRITEBYTECODE is set
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed pyproject.toml
