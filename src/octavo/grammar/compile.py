@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from msgspec.structs import replace
 
 from octavo.constraints import StructuredOutputsParams, refusal
 from octavo.grammar.gbnf import as_lark
@@ -66,7 +67,7 @@ def _source_of_answer(constraint: StructuredOutputsParams) -> str:
 
 def check(constraint: StructuredOutputsParams) -> None:
     """Raise InvalidRequest unless the constraint compiles, as far as that can be seen without the model's vocabulary."""
-    _beginning(constraint, _single_bytes())
+    _beginning(_in_text(constraint), _single_bytes())
 
 
 def compile_constraint(constraint: StructuredOutputsParams, vocabulary: Vocabulary) -> CompiledGrammar:
@@ -86,6 +87,18 @@ def _beginning(constraint: StructuredOutputsParams, tokens: LLTokenizer) -> LLMa
         _check_whitespace(constraint, tokens)
         raise refusal(constraint.kind, in_plain_words(beginning.get_error()))
     return beginning
+
+
+def _in_text(constraint: StructuredOutputsParams) -> StructuredOutputsParams:
+    """Return the constraint with a text for each mark that is a token, of which the vocabulary of bytes has none."""
+    thoughts = constraint.thoughts
+    if thoughts is None:
+        return constraint
+    return replace(constraint, thoughts=replace(thoughts, open=_named(thoughts.open), close=_named(thoughts.close)))
+
+
+def _named(mark: str | int) -> str:
+    return f"<|{mark}|>" if isinstance(mark, int) else mark
 
 
 def _check_whitespace(constraint: StructuredOutputsParams, tokens: LLTokenizer) -> None:
