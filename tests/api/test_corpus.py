@@ -28,6 +28,10 @@ def tool(**fields):
     return {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}} | fields}
 
 
+F = {"type": "function", "function": {"name": "f"}}
+TOOLS = "tool_choice.allowed_tools.tools"
+
+
 def calling(arguments):
     return {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]}
 
@@ -278,7 +282,23 @@ FIELDS = [
             )
         )
     ],
-    ("allowed", chat(tools=[tool()], tool_choice={"type": "allowed_tools"}), 400, "unsupported_value", "tool_choice"),
+    *[
+        (f"allowed-{value!r:.40}", chat(tools=[tool()], tool_choice={"type": "allowed_tools"} | value), 400, code, param)
+        for value, code, param in (
+            ({}, "invalid_type", "tool_choice.allowed_tools"),
+            ({"allowed_tools": []}, "invalid_type", "tool_choice.allowed_tools"),
+            ({"mode": "auto", "tools": [F]}, "unknown_parameter", "tool_choice.mode"),
+            ({"allowed_tools": {"mode": "none", "tools": [F]}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"tools": [F]}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto"}}, "invalid_type", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto", "tools": []}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto", "tools": [F] * 129}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto", "tools": ["f"]}}, "invalid_type", f"{TOOLS}[0]"),
+            ({"allowed_tools": {"mode": "auto", "tools": [F, {"type": "mcp"}]}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto", "tools": [{"type": "function"}]}}, "invalid_type", f"{TOOLS}[0].function"),
+            ({"allowed_tools": {"mode": "auto", "tools": [F | {"function": {"name": "g"}}]}}, "invalid_value", "tool_choice"),
+        )
+    ],
     ("parallel", chat(parallel_tool_calls="no"), 400, "invalid_type", "parallel_tool_calls"),
     ("effort", chat(reasoning_effort="huge"), 400, "invalid_value", "reasoning_effort"),
     ("include", chat(include_reasoning=1), 400, "invalid_type", "include_reasoning"),
@@ -331,6 +351,7 @@ def test_unknown_models_are_not_found(app, path):
         {"logit_bias": None},
         {"tools": []},
         {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
+        {"tools": [tool()], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [F]}}},
     ],
 )
 def test_what_asks_for_nothing_special_is_taken(app, fields):

@@ -15,7 +15,7 @@ from octavo.parsers.json_calls import JsonCalls
 from octavo.server.openai.schemas import ChatRequest
 from octavo.server.structured import read_constraint, tools_constraint
 from octavo.text.tokenizer import Tokenizer
-from octavo.text.tools import Tool, ToolChoice, read_tool_choice, strict_names, validate_tools
+from octavo.text.tools import Tool, read_tool_choice, strict_names, validate_tools
 
 FORCED_CALLS = JsonCalls(is_bare=True)  # as the grammar of forced calls writes them
 
@@ -45,8 +45,11 @@ def read_tool_use(
             "an answer cannot both match a format and be free to call tools; send tool_choice none, or leave the format out",
             param="response_format" if body.structured_outputs is None else "structured_outputs",
         )
+    callable_tools = [tool for tool in tools if choice.allows(tool)]
+    strict = strict_names(body.tools or []) & {tool["function"]["name"] for tool in callable_tools}
     if choice.kind in ("required", "function"):
-        return _forced(tools, choice, body, sandbox)
+        max_calls = 1 if choice.kind == "function" or body.parallel_tool_calls is False else None
+        return ToolUse(tools, callable_tools, FORCED_CALLS, _forced(callable_tools, max_calls, sandbox))
     if calls is None:
         raise InvalidRequest(
             "tools are off, or it is not known how this model writes tool calls; leave tools out, send tool_choice none, "
@@ -54,18 +57,15 @@ def read_tool_use(
             code="unsupported_parameter",
             param="tools",
         )
-    strict = strict_names(body.tools or [])
     if not strict:
-        return ToolUse(tools, tools, calls, None)
-    return ToolUse(tools, tools, calls, _strict(tools, strict, calls, tokenizer, sandbox))
+        return ToolUse(tools, callable_tools, calls, None)
+    return ToolUse(tools, callable_tools, calls, _strict(callable_tools, strict, calls, tokenizer, sandbox))
 
 
-def _forced(tools: list[Tool], choice: ToolChoice, body: ChatRequest, sandbox: GrammarSandbox) -> ToolUse:
-    callable_tools = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
-    max_calls = 1 if choice.kind == "function" or body.parallel_tool_calls is False else None
-    schemas = {tool["function"]["name"]: _arguments(tool) for tool in callable_tools}
+def _forced(tools: list[Tool], max_calls: int | None, sandbox: GrammarSandbox) -> StructuredOutputsParams:
+    """Return what makes the answer calls of these tools."""
     require("tool_choice")
-    return ToolUse(tools, callable_tools, FORCED_CALLS, tools_constraint(calls_to_lark(schemas, max_calls), sandbox))
+    return tools_constraint(calls_to_lark({tool["function"]["name"]: _arguments(tool) for tool in tools}, max_calls), sandbox)
 
 
 def _strict(tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Tokenizer, sandbox: GrammarSandbox) -> StructuredOutputsParams:
