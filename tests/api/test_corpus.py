@@ -271,8 +271,9 @@ FIELDS = [
     ("tools-function", chat(tools=[{"type": "function"}]), 400, "invalid_type", "tools[0].function"),
     ("tools-description", chat(tools=[tool(description="d" * 99_999)]), 400, "string_above_max_length", "tools[0].function.description"),
     ("tools-strict", chat(tools=[tool(strict="yes")]), 400, "invalid_type", "tools[0].function.strict"),
-    ("tools-format", chat(tools=[tool()], response_format={"type": "json_object"}), 400, "invalid_value", "response_format"),
-    ("tools-regex", chat(tools=[tool()], structured_outputs={"regex": "a"}), 400, "invalid_value", "structured_outputs"),
+    ("tools-format", chat(tools=[tool()], response_format={"type": "xml"}), 400, "invalid_value", "response_format.type"),
+    ("tools-regex", chat(tools=[tool()], structured_outputs={"regex": "<.*"}), 400, "invalid_value", "structured_outputs.regex"),
+    ("forced-format", chat(tools=[tool()], tool_choice="required", response_format=1), 400, "invalid_type", "response_format"),
     *[
         (f"B160-forced-{number}", chat(tools=[tool(parameters=value)], tool_choice="required"), 400, "invalid_value", "tools")
         for number, value in enumerate(
@@ -351,6 +352,7 @@ def test_unknown_models_are_not_found(app, path):
         {"logit_bias": None},
         {"tools": []},
         {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
+        {"tools": [tool()], "response_format": {"type": "json_object"}},
         {"tools": [tool()], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [F]}}},
     ],
 )

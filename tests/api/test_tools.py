@@ -150,6 +150,22 @@ def test_of_allowed_tools_the_model_is_told_of_all_and_what_calls_another_is_tex
     assert "tool_calls" not in choice["message"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_beside_a_format_only_the_beginning_tells_calls_from_a_match(app, engine, stream):
+    body = ASK | {"response_format": {"type": "json_object"}, "stream": stream}
+
+    def said(*pieces):
+        engine.says = list(pieces)
+        answer = post(app, URL, body)
+        message = fold(events(answer)[:-1])[0] if stream else answer.json()["choices"][0]["message"]
+        return message["content"] or "", without_ids(message) if "tool_calls" in message else []
+
+    assert said(*CALL) == ("", [{"name": "get_weather", "arguments": '{"city": "Paris {1}"}'}])
+    assert engine.requests[-1][1].structured_outputs.calls.open == "<tool_call>"
+    match = json.dumps({"text": CALL}).replace('\\"', '"')
+    assert said(*match) == (match, [])
+
+
 def test_one_call_at_most_ends_the_answer_and_the_request(app, engine):
     engine.says = [CALL, CALL, "more", "more"]
     for stream in (False, True):

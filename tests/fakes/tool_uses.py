@@ -48,4 +48,4 @@ def parser(found, max_calls=None):
     """The parser that reads the answers to a request."""
     counter = itertools.count()
     schemas = {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in found.callable}
-    return ToolCallParser(found.calls, ToolSet(schemas, lambda: f"call_{next(counter)}", max_calls))
+    return ToolCallParser(found.calls, ToolSet(schemas, lambda: f"call_{next(counter)}", max_calls, found.calls_lead))
