@@ -72,10 +72,9 @@ def check(constraint: StructuredOutputsParams) -> None:
     told from calls."""
     _beginning(_in_text(constraint), _single_bytes())
     if constraint.calls is not None and constraint.kind != "structural_tag":
-        alone = replace(constraint, calls=None, thoughts=None)
+        match = _beginning(replace(constraint, calls=None, thoughts=None), _single_bytes())
         for text in constraint.calls.begins:
-            beginning = _beginning(alone, _single_bytes())
-            if beginning.try_consume_tokens(list(text.encode())) == len(text.encode()):
+            if match.deep_copy().try_consume_tokens(list(text.encode())) == len(text.encode()):
                 raise refusal(constraint.kind, f"what matches may begin with {text!r}, as calls of tools do; {NO_CALLS}")
 
 
