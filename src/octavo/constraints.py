@@ -48,6 +48,19 @@ class Thoughts(msgspec.Struct, frozen=True, kw_only=True):
     is_begun: bool
 
 
+class Calls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of tools, which an answer may be instead of a match; in a structural tag they stand in its text. `open`, `close`: the marks
+    around them, as texts or as the ids of their tokens, `close` none of models that write none. `call`: the grammar of one call. `bare`:
+    the schema of one that comes without marks, as JSON, None where all have some. `begins`: how a match may not begin, for calls do."""
+
+    open: str | int
+    close: str | int | None
+    call: str
+    bare: str | None
+    max_calls: int
+    begins: tuple[str, ...]
+
+
 class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an answer must match, of one kind. Raises InvalidRequest naming the field and the bound.
 
@@ -56,7 +69,8 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True, omit_de
     `structural_tag`: {"structures": [{"begin", "schema", "end"}], "triggers": [...]}: text in which each trigger begins one of the
     structures. With json and json_object, blank space is bounded: `whitespace_pattern` is what may stand where JSON takes some,
     `disable_any_whitespace` allows none. `disable_additional_properties`: objects with properties have no others unless the schema
-    says so. `thoughts`: what may come first, in any words; the server sets it for models that reason.
+    says so. `calls`: what may come instead, `thoughts`: what may come first, in any words; the server sets them for requests with tools
+    and for models that reason.
     """
 
     json: str | Json | None = None
@@ -68,6 +82,7 @@ class StructuredOutputsParams(msgspec.Struct, frozen=True, kw_only=True, omit_de
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
     whitespace_pattern: str | None = None
+    calls: Calls | None = None
     thoughts: Thoughts | None = None
 
     def __post_init__(self) -> None:

@@ -28,6 +28,10 @@ def tool(**fields):
     return {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}} | fields}
 
 
+F = {"type": "function", "function": {"name": "f"}}
+TOOLS = "tool_choice.allowed_tools.tools"
+
+
 def calling(arguments):
     return {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}]}
 
@@ -267,8 +271,9 @@ FIELDS = [
     ("tools-function", chat(tools=[{"type": "function"}]), 400, "invalid_type", "tools[0].function"),
     ("tools-description", chat(tools=[tool(description="d" * 99_999)]), 400, "string_above_max_length", "tools[0].function.description"),
     ("tools-strict", chat(tools=[tool(strict="yes")]), 400, "invalid_type", "tools[0].function.strict"),
-    ("tools-format", chat(tools=[tool()], response_format={"type": "json_object"}), 400, "invalid_value", "response_format"),
-    ("tools-regex", chat(tools=[tool()], structured_outputs={"regex": "a"}), 400, "invalid_value", "structured_outputs"),
+    ("tools-format", chat(tools=[tool()], response_format={"type": "xml"}), 400, "invalid_value", "response_format.type"),
+    ("tools-regex", chat(tools=[tool()], structured_outputs={"regex": "<.*"}), 400, "invalid_value", "structured_outputs.regex"),
+    ("forced-format", chat(tools=[tool()], tool_choice="required", response_format=1), 400, "invalid_type", "response_format"),
     *[
         (f"B160-forced-{number}", chat(tools=[tool(parameters=value)], tool_choice="required"), 400, "invalid_value", "tools")
         for number, value in enumerate(
@@ -278,7 +283,23 @@ FIELDS = [
             )
         )
     ],
-    ("allowed", chat(tools=[tool()], tool_choice={"type": "allowed_tools"}), 400, "unsupported_value", "tool_choice"),
+    *[
+        (f"allowed-{value!r:.40}", chat(tools=[tool()], tool_choice={"type": "allowed_tools"} | value), 400, code, param)
+        for value, code, param in (
+            ({}, "invalid_type", "tool_choice.allowed_tools"),
+            ({"allowed_tools": []}, "invalid_type", "tool_choice.allowed_tools"),
+            ({"mode": "auto", "tools": [F]}, "unknown_parameter", "tool_choice.mode"),
+            ({"allowed_tools": {"mode": "none", "tools": [F]}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"tools": [F]}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto"}}, "invalid_type", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto", "tools": []}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto", "tools": [F] * 129}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto", "tools": ["f"]}}, "invalid_type", f"{TOOLS}[0]"),
+            ({"allowed_tools": {"mode": "auto", "tools": [F, {"type": "mcp"}]}}, "invalid_value", "tool_choice"),
+            ({"allowed_tools": {"mode": "auto", "tools": [{"type": "function"}]}}, "invalid_type", f"{TOOLS}[0].function"),
+            ({"allowed_tools": {"mode": "auto", "tools": [F | {"function": {"name": "g"}}]}}, "invalid_value", "tool_choice"),
+        )
+    ],
     ("parallel", chat(parallel_tool_calls="no"), 400, "invalid_type", "parallel_tool_calls"),
     ("effort", chat(reasoning_effort="huge"), 400, "invalid_value", "reasoning_effort"),
     ("include", chat(include_reasoning=1), 400, "invalid_type", "include_reasoning"),
@@ -331,6 +352,8 @@ def test_unknown_models_are_not_found(app, path):
         {"logit_bias": None},
         {"tools": []},
         {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True},
+        {"tools": [tool()], "response_format": {"type": "json_object"}},
+        {"tools": [tool()], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [F]}}},
     ],
 )
 def test_what_asks_for_nothing_special_is_taken(app, fields):

@@ -158,6 +158,15 @@ def test_tool_choice(client, engine):
         assert engine.requests[-1][1].structured_outputs is not None
 
 
+def test_a_format_goes_with_tools(client, engine):
+    config = {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}}
+    for says, kind in ((CALL, "tool_use"), ('{"a": 1}', "text")):
+        engine.says = list(says)
+        message = ask(client, tools=[WEATHER], output_config=config)
+        assert [block.type for block in message.content] == [kind]
+        assert engine.requests[-1][1].structured_outputs.calls is not None
+
+
 def test_arguments_that_are_no_json_are_given_under_a_name_of_their_own(client, engine):
     engine.says = [CALL.replace('"Paris"', "Paris")]
     assert ask(client, tools=[WEATHER]).content[0].input == {"INVALID_JSON": '{"city": Paris}'}

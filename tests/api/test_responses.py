@@ -113,6 +113,27 @@ def test_the_events_come_in_their_order_and_build_the_response(client, engine, s
     assert whole.usage == final.usage
 
 
+CHOICE = {"type": "function", "name": "get_weather"}
+
+
+def test_only_allowed_tools_are_called(client, engine):
+    engine.says = list(CALL)
+    for name in ("get_weather", "other"):
+        choice = {"type": "allowed_tools", "mode": "auto", "tools": [CHOICE | {"name": name}]}
+        answer = client.responses.create(**ASK, tools=[WEATHER, WEATHER | {"name": "other"}], tool_choice=choice)
+        assert [item.type for item in answer.output] == (["function_call"] if name == "get_weather" else ["message"])
+        assert prompt(engine).startswith("tools: get_weather") and answer.tool_choice.mode == "auto"
+
+
+def test_a_format_goes_with_tools(client, engine):
+    text = {"format": {"type": "json_schema", "name": "place", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}}
+    for says, kind in ((CALL, "function_call"), ('{"a": 1}', "message")):
+        engine.says = list(says)
+        answer = client.responses.create(**ASK, tools=[WEATHER], text=text)
+        assert [item.type for item in answer.output] == [kind]
+        assert engine.requests[-1][1].structured_outputs.calls is not None
+
+
 def test_the_items_of_an_answer_of_all_kinds(client, engine):
     engine.says = SAYS["all"]
     answer = client.responses.create(model="tiny", input="hi", tools=[WEATHER])
@@ -242,6 +263,11 @@ REFUSED = [
     ({"tools": [WEATHER | {"strict": 1}]}, "invalid_type", "tools[0].strict"),
     ({"tools": [WEATHER | {"name": "a b"}]}, "invalid_value", "tools[0].name"),
     ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "x"}}, "invalid_value", "tool_choice"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, "invalid_value", "tool_choice"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "mode": "any", "tools": [CHOICE]}}, "invalid_value", "tool_choice"),
+    ({"tools": [WEATHER], "structured_outputs": {"regex": "<.*"}}, "invalid_value", "structured_outputs.regex"),
+    ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [5]}}, "invalid_type", "tool_choice.tools[0]"),
+    ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "x": 5}}, "unknown_parameter", "tool_choice.x"),
     ({"top_logprobs": 3}, "invalid_value", "top_logprobs"),
     ({"input": []}, "invalid_value", "input"),
     ({"input": None}, "invalid_type", "input"),

@@ -132,6 +132,40 @@ def test_tool_choice_none_neither_tells_of_tools_nor_calls_them(app, engine):
     assert bytes(engine.requests[-1][0]).startswith(b"tools: get_weather")
 
 
+ALLOWED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_of_allowed_tools_the_model_is_told_of_all_and_what_calls_another_is_text(app, engine, mode):
+    other = {"type": "function", "function": {"name": "other"}}
+    body = ASK | {"tools": [other, WEATHER], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [ALLOWED]}}}
+    engine.says = [CALL] if mode == "auto" else ["[", *CALL.split("\n")[1:2], "]"]
+    choice = post(app, URL, body).json()["choices"][0]
+    assert (choice["finish_reason"], without_ids(choice["message"])[0]["name"]) == ("tool_calls", "get_weather")
+    assert bytes(engine.requests[-1][0]).startswith(b"tools: other get_weather")
+    assert (engine.requests[-1][1].structured_outputs is None) == (mode == "auto")
+    engine.says = [said.replace("get_weather", "other") for said in engine.says]
+    choice = post(app, URL, body).json()["choices"][0]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("stop", "".join(engine.says))
+    assert "tool_calls" not in choice["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_beside_a_format_only_the_beginning_tells_calls_from_a_match(app, engine, stream):
+    body = ASK | {"response_format": {"type": "json_object"}, "stream": stream}
+
+    def said(*pieces):
+        engine.says = list(pieces)
+        answer = post(app, URL, body)
+        message = fold(events(answer)[:-1])[0] if stream else answer.json()["choices"][0]["message"]
+        return message["content"] or "", without_ids(message) if "tool_calls" in message else []
+
+    assert said(*CALL) == ("", [{"name": "get_weather", "arguments": '{"city": "Paris {1}"}'}])
+    assert engine.requests[-1][1].structured_outputs.calls.open == "<tool_call>"
+    match = json.dumps({"text": CALL}).replace('\\"', '"')
+    assert said(*match) == (match, [])
+
+
 def test_one_call_at_most_ends_the_answer_and_the_request(app, engine):
     engine.says = [CALL, CALL, "more", "more"]
     for stream in (False, True):

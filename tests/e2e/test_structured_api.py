@@ -133,6 +133,33 @@ def test_forced_calls_come_with_valid_arguments_streamed_and_whole(client, choic
         assert set(json.loads(arguments)) == ({"city", "size"} if name == "f" else {"k"})
 
 
+def test_an_answer_is_calls_or_an_instance_streamed_and_whole(client):
+    tools = [tool("f", strict=True), tool("g", strict=True)]
+    seen = set()
+    for seed in range(40):
+        asked = {"messages": HI, "tools": tools, "response_format": Plan, "seed": seed, **NOISE}
+        try:
+            whole = client.beta.chat.completions.parse(**asked).choices[0]
+        except openai.LengthFinishReasonError:
+            continue
+        with client.beta.chat.completions.stream(**asked) as stream:
+            built = stream.get_final_completion().choices[0]
+        calls = [(call.function.name, call.function.arguments) for call in whole.message.tool_calls or ()]
+        assert [(call.function.name, call.function.arguments) for call in built.message.tool_calls or ()] == calls
+        assert (built.finish_reason, built.message.parsed, built.message.content or None) == (
+            whole.finish_reason,
+            whole.message.parsed,
+            whole.message.content,
+        )
+        seen.add(whole.finish_reason)
+        if calls:
+            assert whole.finish_reason == "tool_calls" and whole.message.content is None
+            assert all(set(json.loads(arguments)) == {"city", "size"} for _, arguments in calls)
+        else:
+            assert isinstance(whole.message.parsed, Plan)
+    assert seen == {"stop", "tool_calls"}
+
+
 def test_the_responses_api_holds_to_a_schema_too(client):
     def ask(seed):
         format = {"type": "json_schema", "name": "place", "schema": PLACE}

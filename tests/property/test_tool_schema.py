@@ -52,6 +52,36 @@ def test_a_tool_that_is_taken_is_described(schema, given_tools):
     assert Draft202012Validator(described["properties"]["tools"] | {"$defs": described.get("$defs", {})}).is_valid(given_tools)
 
 
+allowed = st.fixed_dictionaries(
+    {
+        "mode": mostly(st.sampled_from(["auto", "required"])),
+        "tools": mostly(st.lists(st.fixed_dictionaries({"type": ABOUT["type"], "name": ABOUT["name"]}), max_size=2)),
+    },
+    optional={"unheard_of": odd},
+)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(allowed)
+def test_a_choice_among_tools_is_described_exactly_where_it_is_taken(fields):
+    """But for the names, which must be of tools that are there."""
+    choice = {"type": "allowed_tools"} | fields
+    as_chat = responses._as_chat_choice(choice)
+    is_described = [
+        Draft202012Validator(schema).is_valid(value)
+        for schema, value in (
+            (ResponsesRequest.model_json_schema()["properties"]["tool_choice"], choice),
+            (TOOL_CHOICE_SCHEMA, as_chat),
+        )
+    ]
+    try:
+        read_tool_choice(as_chat, [{"type": "function", "function": {"name": "f"}}])
+    except InvalidRequest as error:
+        assert "names no tool" in error.message or not any(is_described)
+    else:
+        assert all(is_described)
+
+
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.one_of(odd, st.sampled_from(["none", "auto", "required", {"type": "auto"}, {"type": "none"}, {"type": "required"}])))
 def test_a_choice_that_can_be_honoured_is_described(choice):

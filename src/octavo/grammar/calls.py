@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from octavo.grammar.json_schema import any_of, moved
 from octavo.grammar.lark import json_of, quoted
 
-MAX_FORCED_CALLS = 16
+MAX_FORCED_CALLS = 16  # in an answer that is calls and nothing else
 
 
 def calls_to_lark(schemas: Mapping[str, Any], max_calls: int | None) -> str:
@@ -42,10 +43,34 @@ def text_with_calls_to_lark(schemas: Mapping[str, Any], opener: str, closer: str
     return "\n".join([*bare, *lines])
 
 
-def _call(schemas: Mapping[str, Any]) -> str:
-    calls = [f"{quoted(_head(name))} {json_of(schema)} {quoted('}')}" for name, schema in schemas.items()]
+def call_to_lark(schemas: Mapping[str, Any], key: str) -> str:
+    """Return the grammar of one call of one of these tools, whose arguments stand under `key`."""
+    return f"start: call\n{_call(schemas, key)}"
+
+
+def bare_call_schema(schemas: Mapping[str, Any], key: str) -> Any:
+    """Return the JSON schema of such a call. Raises ValueError where that cannot be said."""
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, key: moved(schema, f"#/properties/{key}")},
+            "required": ["name", key],
+            "additionalProperties": False,
+        }
+        for name, schema in schemas.items()
+    ]
+    return any_of(calls)
+
+
+def tight_head(name: str, key: str) -> str:
+    """Return how a call of the tool begins, without blank space."""
+    return f'{{"name":{quoted(name)},{quoted(key)}:{{'
+
+
+def _call(schemas: Mapping[str, Any], key: str = "arguments") -> str:
+    calls = [f"{quoted(_head(name, key))} {json_of(schema)} {quoted('}')}" for name, schema in schemas.items()]
     return f"call: {' | '.join(calls)}"
 
 
-def _head(name: str) -> str:
-    return f'{{"name": {quoted(name)}, "arguments": '
+def _head(name: str, key: str) -> str:
+    return f'{{"name": {quoted(name)}, {quoted(key)}: '

@@ -23,6 +23,7 @@ _PIECE = re.compile(
     r"|(?P<directive>%(?:json|regex|llguidance))(?P<blank>[ \t\r\n]*)"
     r'|(?P<wrong>["/<@])'
 )
+NO_CALLS = "send tool_choice none for an answer that matches, required for calls"
 _WRONG = {
     '"': "a text has no end",
     "/": "a pattern has no end",
@@ -34,6 +35,19 @@ _WRONG = {
 def quoted(text: str) -> str:
     """Return a text as a terminal."""
     return msgspec.json.encode(text).decode()
+
+
+def mark(mark: str | int) -> str:
+    """Return a mark, a text or the id of a token, as a terminal; for grammars of the server's own making."""
+    return f"<[{mark}]>" if isinstance(mark, int) else quoted(mark)
+
+
+def grammars_of(source: str) -> list[dict[str, Any]]:
+    """Return the grammars of a source as llguidance reads it, of which the first makes the text."""
+    if not source.startswith("{"):
+        return [{"lark_grammar": source}]
+    grammars: list[dict[str, Any]] = msgspec.json.decode(source)["grammars"]
+    return grammars
 
 
 def json_of(schema: Any) -> str:

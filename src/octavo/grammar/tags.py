@@ -6,16 +6,18 @@ never run past one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from octavo.grammar.lark import json_of, quoted
+from octavo.grammar.lark import NO_CALLS, json_of, quoted
 
 MAX_STRUCTURES = 128
 MAX_TRIGGERS = 16
 
 
-def tags_to_lark(tag: dict[str, Any]) -> str:
-    """Return the grammar of a structural tag, in llguidance's Lark dialect. Raises ValueError that says what is wrong with it."""
+def tags_to_lark(tag: dict[str, Any], others: Sequence[str] = ()) -> str:
+    """Return the grammar of a structural tag, in llguidance's Lark dialect. `others`: rules of the caller's for what else may stand in
+    its text. Raises ValueError that says what is wrong with it."""
     structures, triggers = tag.get("structures"), tag.get("triggers")
     if not isinstance(structures, list) or not 1 <= len(structures) <= MAX_STRUCTURES:
         raise ValueError(f"structures must be a list of 1 to {MAX_STRUCTURES} objects")
@@ -29,11 +31,23 @@ def tags_to_lark(tag: dict[str, Any]) -> str:
     for structure in structures:
         number, body = _body(structure, triggers)
         bodies.setdefault(number, []).append(body)
-    lines = [f"start: ({' | '.join(f'tag_{number}' for number in bodies)})* TEXT", r"TEXT: /(.|\n)*/"]
+    lines = [f"start: ({' | '.join([*others, *(f'tag_{number}' for number in bodies)])})* TEXT", r"TEXT: /(.|\n)*/"]
     for number, choices in bodies.items():
         lines.append(f"trigger_{number}[lazy]: TEXT {quoted(triggers[number])}")
         lines.append(f"tag_{number}: trigger_{number} ({' | '.join(choices)})")
     return "\n".join(lines)
+
+
+def check_apart(tag: dict[str, Any], mark: str) -> None:
+    """Raise ValueError unless the texts of a structural tag, which has a grammar, leave it to `mark` alone where calls begin."""
+    ends = [structure.get("end", "") for structure in tag["structures"]]
+    texts = [*tag["triggers"], *(structure["begin"] for structure in tag["structures"]), *ends]
+    if (
+        any(mark in text for text in texts)
+        or any(trigger in mark for trigger in tag["triggers"])
+        or any(end.endswith(mark[:length]) for end in ends for length in range(1, len(mark)))
+    ):
+        raise ValueError(f"its texts overlap with {mark!r}, with which calls of tools begin; {NO_CALLS}")
 
 
 def _body(structure: Any, triggers: list[str]) -> tuple[int, str]:

@@ -21,11 +21,13 @@ JsonSchema = Mapping[str, Any]
 
 
 class ToolSet(msgspec.Struct, frozen=True):
-    """What one request lets the model call: name -> schema of the parameters. `max_calls`: None for any number."""
+    """What one request lets the model call: name -> schema of the parameters. `max_calls`: None for any number. `leads`: calls are what
+    an answer begins with, from its first letter, or it has none."""
 
     schemas: Mapping[str, JsonSchema]
     new_call_id: Callable[[], str]
     max_calls: int | None = None
+    leads: bool = False
 
 
 class Grammar(Protocol):
@@ -84,6 +86,7 @@ class ToolCallParser(OutputParser):
     def __init__(self, grammar: Grammar, tools: ToolSet) -> None:
         super().__init__()
         self._grammar = grammar
+        self._leads = tools.leads
         self._calls = CallWriter(tools, self._reader, self._emit)
         self._content = Prose(lambda text: self._emit(Content(text)))
 
@@ -102,11 +105,13 @@ class ToolCallParser(OutputParser):
     def _read(self) -> Steps[None]:
         grammar = self._grammar
         owed: set[str] = set()  # closers that may still come
-        if grammar.is_bare:
-            yield from self._reader.attempt(self._read_bare())
+        words = grammar.openers + grammar.closers
+        if self._leads or grammar.is_bare:
+            yield from self._reader.attempt(self._read_leading() if self._leads else self._read_bare())
             if self.num_calls:
                 owed = yield from self._read_closers()
-        words = grammar.openers + grammar.closers
+            elif self._leads:
+                words = ()
         while (word := (yield from self._reader.until(words, self._content.write))) is not None:
             before = self.num_calls
             if word in owed:
@@ -132,6 +137,15 @@ class ToolCallParser(OutputParser):
                 owed.remove(closer)
                 return
         raise NotACall
+
+    def _read_leading(self) -> Steps[None]:
+        for opener in self._grammar.openers:
+            if (yield from self._reader.try_word(opener)):
+                yield from self._grammar.read(self._reader, self._calls, opener)
+                return
+        if not self._grammar.is_bare:
+            raise NotACall
+        yield from self._grammar.read(self._reader, self._calls, "")
 
     def _read_bare(self) -> Steps[None]:
         yield from self._reader.skip_space()

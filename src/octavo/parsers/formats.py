@@ -23,7 +23,7 @@ _GLM = XmlCalls(
     value_ends=("</arg_value>",),
     function_end="</tool_call>",
 )
-_LLAMA_JSON = JsonCalls(openers=("<|python_tag|>",), is_bare=True, separators=";,")
+_LLAMA_JSON = JsonCalls(openers=("<|python_tag|>",), is_bare=True, separators=";,", key="parameters")
 
 TOOL_FORMATS: dict[str, Grammar] = {
     "deepseek_v3": NamedCalls(

@@ -15,7 +15,8 @@ _SCALAR = frozenset("+-.0123456789abcdefghijklmnopqrstuvwxyzE")
 
 
 class JsonCalls(msgspec.Struct, frozen=True):
-    """`separators` may stand between objects that are in no array. `fences`: marks that may stand before a bare call."""
+    """`separators` may stand between objects that are in no array. `fences`: marks that may stand before a bare call. `key`: under which
+    the model writes arguments. `is_exact`: a bare call is its name, then its arguments under `key`, an object, and nothing else."""
 
     openers: tuple[str, ...] = ()
     closers: tuple[str, ...] = ()
@@ -23,8 +24,13 @@ class JsonCalls(msgspec.Struct, frozen=True):
     short_ids: bool = False
     separators: str = ""
     fences: tuple[str, ...] = ()
+    key: str = "arguments"
+    is_exact: bool = False
 
     def read(self, reader: Reader, calls: CallWriter, opener: str) -> Steps[None]:
+        if not opener and self.is_exact:
+            yield from self._read_exact(reader, calls)
+            return
         if not opener:
             yield from self._skip_fence(reader)
         yield from reader.skip_space()
@@ -34,6 +40,21 @@ class JsonCalls(msgspec.Struct, frozen=True):
         yield from read_call_object(reader, calls)
         while (yield from reader.attempt(self._read_next(reader, calls))):
             pass
+
+    def _read_exact(self, reader: Reader, calls: CallWriter) -> Steps[None]:
+        for word in ("{", '"name"', ":"):
+            yield from reader.expect(word)
+            yield from reader.skip_space()
+        name = yield from reader.json_string()
+        calls.schema(name)
+        for word in (",", f'"{self.key}"', ":"):
+            yield from reader.skip_space()
+            yield from reader.expect(word)
+        yield from reader.skip_space()
+        if (yield from reader.peek()) != "{":
+            raise NotACall
+        yield from stream_arguments(reader, calls, name)
+        yield from reader.attempt(_read_rest(reader))
 
     def _skip_fence(self, reader: Reader) -> Steps[None]:
         for fence in self.fences:

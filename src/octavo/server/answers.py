@@ -32,13 +32,14 @@ class Reading(msgspec.Struct, frozen=True):
     """How the answers to one request are read.
 
     `calls`, `thinking`: the formats to look for, None for none. `schemas`: the tools that may be called, name -> parameters.
-    `begins_thinking`: the prompt ends inside reasoning.
+    `calls_lead`: an answer is calls from its first letter, or has none. `begins_thinking`: the prompt ends inside reasoning.
     """
 
     calls: Grammar | None
     thinking: Thinking | None
     schemas: Mapping[str, JsonSchema]
     max_calls: int | None
+    calls_lead: bool
     begins_thinking: bool
     shows_reasoning: bool
 
@@ -75,7 +76,7 @@ class AnswerReader:
         self._calls: ToolCallParser | None = None
         if reading.calls is not None:
             new_id = _short_call_id if reading.calls.short_ids else _call_id
-            self._calls = ToolCallParser(reading.calls, ToolSet(reading.schemas, new_id, reading.max_calls))
+            self._calls = ToolCallParser(reading.calls, ToolSet(reading.schemas, new_id, reading.max_calls, reading.calls_lead))
 
     def read(self, event: RequestOutput) -> AnswerPart:
         """Return what the event says. An event that ends the choice brings all that was held back."""

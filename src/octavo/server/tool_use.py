@@ -1,33 +1,37 @@
-"""What tool_choice and strict come to: which tools the model is told of, how its calls are read, and what its answer must match."""
+"""What tool_choice, strict and a format come to: which tools the model is told of, how its calls are read, what its answer must match."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
 from octavo.config.server_schema import StructuredOutputsConfig
 from octavo.constraints import StructuredOutputsParams
 from octavo.errors import InvalidRequest
-from octavo.grammar.calls import calls_to_lark, text_with_calls_to_lark
+from octavo.grammar.calls import MAX_FORCED_CALLS, calls_to_lark, text_with_calls_to_lark
 from octavo.grammar.library import require
 from octavo.grammar.sandbox import GrammarSandbox
 from octavo.parsers.calls import Grammar
 from octavo.parsers.json_calls import JsonCalls
+from octavo.server.match_or_calls import match_or_calls
 from octavo.server.openai.schemas import ChatRequest
 from octavo.server.structured import read_constraint, tools_constraint
 from octavo.text.tokenizer import Tokenizer
-from octavo.text.tools import Tool, ToolChoice, read_tool_choice, strict_names, validate_tools
+from octavo.text.tools import Tool, read_tool_choice, strict_names, validate_tools
 
 FORCED_CALLS = JsonCalls(is_bare=True)  # as the grammar of forced calls writes them
 
 
 class ToolUse(msgspec.Struct, frozen=True):
     """`offered`: the tools that the model is told of; `callable`: those that it may call. `calls`: how calls are read, None where there
-    are none. `constraint`: what the answer must match, None for any text."""
+    are none, `calls_lead`: only at the answer's beginning. `constraint`: what the answer must match, None for any text."""
 
     offered: list[Tool]
     callable: list[Tool]
     calls: Grammar | None
     constraint: StructuredOutputsParams | None
+    calls_lead: bool = False
 
 
 def read_tool_use(
@@ -40,13 +44,11 @@ def read_tool_use(
     asked = read_constraint(body, usual, sandbox)
     if choice.kind == "none":
         return ToolUse([], [], None, asked)
-    if asked is not None:
-        raise InvalidRequest(
-            "an answer cannot both match a format and be free to call tools; send tool_choice none, or leave the format out",
-            param="response_format" if body.structured_outputs is None else "structured_outputs",
-        )
+    callable_tools = [tool for tool in tools if choice.allows(tool)]
+    strict = strict_names(body.tools or [])
     if choice.kind in ("required", "function"):
-        return _forced(tools, choice, body, sandbox)
+        max_calls = 1 if choice.kind == "function" or body.parallel_tool_calls is False else None
+        return ToolUse(tools, callable_tools, FORCED_CALLS, _forced(callable_tools, max_calls, sandbox))
     if calls is None:
         raise InvalidRequest(
             "tools are off, or it is not known how this model writes tool calls; leave tools out, send tool_choice none, "
@@ -54,22 +56,25 @@ def read_tool_use(
             code="unsupported_parameter",
             param="tools",
         )
-    strict = strict_names(body.tools or [])
-    if not strict:
-        return ToolUse(tools, tools, calls, None)
-    return ToolUse(tools, tools, calls, _strict(tools, strict, calls, tokenizer, sandbox))
+    schemas = {name: _arguments(tool) if name in strict else {"type": "object"} for name, tool in _by_name(callable_tools)}
+    if asked is not None:
+        param = "response_format" if body.structured_outputs is None else "structured_outputs"
+        max_calls = 1 if body.parallel_tool_calls is False else MAX_FORCED_CALLS
+        held, constraint = match_or_calls(asked, schemas, calls, max_calls, tokenizer, sandbox, param)
+        return ToolUse(tools, callable_tools, held, constraint, calls_lead=asked.structural_tag is None)
+    if strict.isdisjoint(schemas):
+        return ToolUse(tools, callable_tools, calls, None)
+    return ToolUse(tools, callable_tools, calls, _strict(schemas, calls, tokenizer, sandbox))
 
 
-def _forced(tools: list[Tool], choice: ToolChoice, body: ChatRequest, sandbox: GrammarSandbox) -> ToolUse:
-    callable_tools = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
-    max_calls = 1 if choice.kind == "function" or body.parallel_tool_calls is False else None
-    schemas = {tool["function"]["name"]: _arguments(tool) for tool in callable_tools}
+def _forced(tools: list[Tool], max_calls: int | None, sandbox: GrammarSandbox) -> StructuredOutputsParams:
+    """Return what makes the answer calls of these tools."""
     require("tool_choice")
-    return ToolUse(tools, callable_tools, FORCED_CALLS, tools_constraint(calls_to_lark(schemas, max_calls), sandbox))
+    return tools_constraint(calls_to_lark({name: _arguments(tool) for name, tool in _by_name(tools)}, max_calls), sandbox)
 
 
-def _strict(tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Tokenizer, sandbox: GrammarSandbox) -> StructuredOutputsParams:
-    """Return what holds calls to the schemas of the strict tools, and leaves the rest of the answer free."""
+def _strict(schemas: dict[str, Any], calls: Grammar, tokenizer: Tokenizer, sandbox: GrammarSandbox) -> StructuredOutputsParams:
+    """Return what holds calls to these schemas, and leaves the rest of the answer free."""
     require("tools")
     opener = calls.openers[0] if calls.openers else ""
     if not isinstance(calls, JsonCalls) or not opener or opener in tokenizer.control_tokens:
@@ -78,10 +83,13 @@ def _strict(tools: list[Tool], strict: set[str], calls: Grammar, tokenizer: Toke
             code="unsupported_value",
             param="tools",
         )
-    schemas = {name: _arguments(tool) if name in strict else {"type": "object"} for tool in tools for name in [tool["function"]["name"]]}
     fences = calls.fences if calls.is_bare else None
     closer = calls.closers[0] if calls.closers else None
     return tools_constraint(text_with_calls_to_lark(schemas, opener, closer, fences), sandbox)
+
+
+def _by_name(tools: list[Tool]) -> list[tuple[str, Tool]]:
+    return [(tool["function"]["name"], tool) for tool in tools]
 
 
 def _arguments(tool: Tool) -> Tool:

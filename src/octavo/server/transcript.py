@@ -46,6 +46,10 @@ class Transcript:
         if (error.param or "").startswith("tools["):  # there the function stands in the tool itself
             error.param = (error.param or "").replace(".function", "", 1)
             error.message = error.message.replace(".function", "", 1)
+        if (error.param or "").startswith("tool_choice."):  # likewise
+            for field in (".allowed_tools", ".function"):
+                error.param = (error.param or "").replace(field, "", 1)
+                error.message = error.message.replace(field, "", 1)
         if (error.param or "").startswith("response_format"):
             error.param, error.message = (_FORMAT.sub(self._format, text) for text in (error.param or "", error.message))
         place = _PLACE.match(error.param or "")

@@ -175,6 +175,7 @@ def _reading(state: ServerState, engine: Engine, body: ChatRequest, use: ToolUse
         thinking=thinking,
         schemas={tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in use.callable},
         max_calls=1 if body.parallel_tool_calls is False else None,
+        calls_lead=use.calls_lead,
         begins_thinking=begins_thinking(thinking, engine.tokenizer, token_ids, _continued(body)),
         shows_reasoning=body.include_reasoning is not False,
     )

@@ -55,10 +55,13 @@ def validate_tools(tools: object) -> list[Tool]:
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """`name`: of the tool that must be called, for the kind function."""
+    """`allowed`: the names of the tools that may be called, None for all; of the kind function the one that must be."""
 
     kind: Literal["none", "auto", "required", "function"]
-    name: str | None = None
+    allowed: frozenset[str] | None = None
+
+    def allows(self, tool: Tool) -> bool:
+        return self.allowed is None or tool["function"]["name"] in self.allowed
 
 
 def read_tool_choice(choice: object, tools: list[Tool]) -> ToolChoice:
@@ -66,25 +69,55 @@ def read_tool_choice(choice: object, tools: list[Tool]) -> ToolChoice:
     kind = choice.get("type") if isinstance(choice, dict) else choice
     if kind is None and choice is None:
         return ToolChoice("auto" if tools else "none")
-    if kind == "allowed_tools":
-        raise InvalidRequest(
-            "tool_choice allowed_tools is not supported; send those tools alone", code="unsupported_value", param="tool_choice"
-        )
+    if kind == "allowed_tools" and isinstance(choice, dict):
+        return _read_allowed(choice, tools)
     if kind == "function" and isinstance(choice, dict):
         fields = _object(choice, "tool_choice", ("type", "function"))
-        name = _object(fields.get("function"), "tool_choice.function", ("name",)).get("name")
-        if not isinstance(name, str) or name not in [tool["function"]["name"] for tool in tools]:
-            raise InvalidRequest("tool_choice names no tool of this request", param="tool_choice")
-        return ToolChoice("function", name)
+        return ToolChoice("function", frozenset({_name_of(fields.get("function"), "tool_choice.function", tools)}))
     if choice == "none":
         return ToolChoice("none")
     if choice == "auto":
         return ToolChoice("auto" if tools else "none")
     if choice != "required":
-        raise InvalidRequest('tool_choice must be "none", "auto", "required" or {"type": "function", ...}', param="tool_choice")
+        raise InvalidRequest(
+            'tool_choice must be "none", "auto", "required", {"type": "function", ...} or {"type": "allowed_tools", ...}',
+            param="tool_choice",
+        )
     if not tools:
         raise InvalidRequest("tool_choice needs tools", param="tool_choice")
     return ToolChoice("required")
+
+
+def _read_allowed(choice: dict[str, Any], tools: list[Tool]) -> ToolChoice:
+    where = "tool_choice.allowed_tools"
+    fields = _object(_object(choice, "tool_choice", ("type", "allowed_tools")).get("allowed_tools"), where, ("mode", "tools"))
+    mode, allowed = fields.get("mode"), fields.get("tools")
+    if mode not in ("auto", "required"):
+        raise InvalidRequest('the mode of tool_choice allowed_tools must be "auto" or "required"', param="tool_choice")
+    if not isinstance(allowed, list):
+        raise InvalidRequest("the tools of tool_choice allowed_tools must be an array", code="invalid_type", param="tool_choice")
+    if not 1 <= len(allowed) <= MAX_TOOLS:
+        raise InvalidRequest(
+            f"tool_choice allowed_tools has {len(allowed):,} tools; it takes 1 to {MAX_TOOLS}; "
+            'to allow none send "none", to allow all send the mode itself',
+            param="tool_choice",
+        )
+    names = set()
+    for number, tool in enumerate(allowed):
+        place = f"{where}.tools[{number}]"
+        known = _object(tool, place, ("type", "function"))
+        if known.get("type") != "function":
+            raise InvalidRequest(f'{place}.type must be "function", the only kind of tool that this server has', param="tool_choice")
+        names.add(_name_of(known.get("function"), f"{place}.function", tools))
+    return ToolChoice("auto" if mode == "auto" else "required", frozenset(names))
+
+
+def _name_of(function: object, where: str, tools: list[Tool]) -> str:
+    """Return the name in {"name": ...}, which is that of one of these tools."""
+    name = _object(function, where, ("name",)).get("name")
+    if not isinstance(name, str) or name not in [tool["function"]["name"] for tool in tools]:
+        raise InvalidRequest("tool_choice names no tool of this request", param="tool_choice")
+    return name
 
 
 def strict_names(tools: list[Any]) -> set[str]:

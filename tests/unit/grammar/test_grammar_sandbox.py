@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.fakes.vocabularies import byte_level_tokenizer
 
-from octavo.constraints import StructuredOutputsParams
+from octavo.constraints import StructuredOutputsParams, Thoughts
 from octavo.engine.grammars import GrammarCompiler
 from octavo.errors import InvalidRequest, RequestFailed
 from octavo.grammar.sandbox import GrammarSandbox
@@ -72,6 +72,10 @@ def test_time_has_an_end():
         ask(sandbox, json={"type": "integer", "multipleOf": 99991})
     assert time.monotonic() - began < 1
     sandbox.close()
+
+
+def test_reasoning_whose_marks_are_tokens_is_taken(sandbox):
+    ask(sandbox, choice=["a"], thoughts=Thoughts(open=151_667, close=151_668, is_begun=False))
 
 
 def test_what_is_known_of_a_constraint_is_asked_once(sandbox):

@@ -1,42 +1,13 @@
 """What tool_choice and strict come to, checked with the grammar that comes of them."""
 
 import pytest
-from tests.fakes.grammars import vocabulary
-from tests.fakes.vocabularies import byte_level_tokenizer
+from tests.fakes.tool_uses import TOKENIZER, USUAL, fits, tool, use
 
 from octavo.config.server_schema import StructuredOutputsConfig
 from octavo.errors import InvalidRequest
-from octavo.grammar.compile import compile_constraint
-from octavo.grammar.sandbox import GrammarSandbox
 from octavo.parsers.formats import REASONING_FORMATS, TOOL_FORMATS
 from octavo.server.openai.schemas import ChatRequest
 from octavo.server.structured import behind_thoughts, is_asked_for
-from octavo.server.tool_use import read_tool_use
-
-TOKENIZER = byte_level_tokenizer()
-SANDBOX = GrammarSandbox()
-USUAL = StructuredOutputsConfig()
-WORDS = vocabulary(TOKENIZER)
-PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
-
-
-def use(calls="hermes", usual=USUAL, **fields):
-    body = ChatRequest(model="m", messages=[{"role": "user", "content": "hi"}], **fields)
-    return read_tool_use(body, TOOL_FORMATS.get(calls), TOKENIZER, usual, SANDBOX)
-
-
-def tool(name, **more):
-    return {"type": "function", "function": {"name": name, "parameters": PLACE, **more}}
-
-
-def fits(constraint, text):
-    """Whether text can begin an answer, and whether it is a whole one."""
-    matcher = compile_constraint(constraint, WORDS).open(TOKENIZER.encode(text, add_special_tokens=False))
-    if matcher.error is not None:
-        return False, False
-    matcher.accept(TOKENIZER.eos_token_ids[0])
-    return True, matcher.error is None
-
 
 STRICT, FREE = '{"name": "f", "arguments": {"city": "Oslo"}}', '{"name": "g", "arguments": {"x": [1]}}'
 WHOLE = [
@@ -90,6 +61,25 @@ def test_required_allows_every_tool_and_a_name_only_that_one():
     assert not fits(required.constraint, "[]")[0] and not fits(required.constraint, "Hello")[0]
     assert [len(found.offered) for found in (required, named)] == [2, 2]
     assert [len(found.callable) for found in (required, named)] == [2, 1]
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_of_allowed_tools_the_model_is_told_of_all_and_calls_those(mode):
+    tools = [tool("f", strict=True), tool("g"), tool("h")]
+    allowed = [{"type": "function", "function": {"name": name}} for name in ("g", "f")]
+    found = use(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": allowed}})
+    assert [one["function"]["name"] for one in found.offered] == ["f", "g", "h"]
+    assert [one["function"]["name"] for one in found.callable] == ["f", "g"]
+    call = '{{"name": "{}", "arguments": {{"city": "a"}}}}'.format
+    begin, end = ("<tool_call>", "</tool_call>") if mode == "auto" else ("[", "]")
+    assert [fits(found.constraint, f"{begin}{call(name)}{end}")[0] for name in "fgh"] == [True, True, False]
+    assert fits(found.constraint, "Hello.")[1] == (mode == "auto")
+
+
+def test_a_strict_tool_that_is_not_allowed_asks_for_nothing():
+    allowed = {"mode": "auto", "tools": [{"type": "function", "function": {"name": "g"}}]}
+    found = use(tools=[tool("f", strict=True), tool("g")], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
+    assert found.constraint is None and len(found.offered) == 2
 
 
 def test_calls_have_an_end():

@@ -38,13 +38,14 @@ async def _chunks(question: Question[ChatRequest], turn: Turn) -> Chunks:
     names = TokenNames(as_ids=bool(body.return_tokens_as_token_ids))
     scored: list[dict[str, Any] | None] = [None]  # of the prompt, whose first token has no logprob
     begun: set[int] = set()
+    names_tool = isinstance(body.tool_choice, dict) and body.tool_choice.get("type") == "function"
 
     def chunk(choice: dict[str, Any]) -> dict[str, Any]:
         return header.chunk([choice], turn.usage.as_dict() if header.with_running_usage else None)
 
     async with aclosing(turn.parts) as parts:
         async for answered in parts:
-            part = _of_named_tool(answered) if isinstance(body.tool_choice, dict) else answered
+            part = _of_named_tool(answered) if names_tool else answered
             if part.index == 0 and part.event.prompt_logprobs:
                 scored += as_prompt_logprobs(only_top(part.event.prompt_logprobs, body.prompt_logprobs))
             if not (part.event.token_ids or part.finish_reason):

@@ -100,4 +100,15 @@ TOOLS_SCHEMA: dict[str, Any] = {
 _NAMED_CHOICE = _closed(
     ["type", "function"], {"type": {"const": "function"}, "function": _closed(["name"], {"name": FUNCTION_FIELDS["name"]})}
 )
-TOOL_CHOICE_SCHEMA: dict[str, Any] = {"anyOf": [{"enum": ["none", "auto", "required", None]}, _NAMED_CHOICE]}
+
+
+def allowed_tools_fields(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with which a choice of tools says which may be called, each as `tool` describes."""
+    return {"mode": {"enum": ["auto", "required"]}, "tools": {"type": "array", "items": tool, "minItems": 1, "maxItems": MAX_TOOLS}}
+
+
+_ALLOWED_CHOICE = _closed(
+    ["type", "allowed_tools"],
+    {"type": {"const": "allowed_tools"}, "allowed_tools": _closed(["mode", "tools"], allowed_tools_fields(_NAMED_CHOICE))},
+)
+TOOL_CHOICE_SCHEMA: dict[str, Any] = {"anyOf": [{"enum": ["none", "auto", "required", None]}, _NAMED_CHOICE, _ALLOWED_CHOICE]}

@@ -177,9 +177,12 @@ def _as_chat_tool(tool: Any) -> Any:
 
 
 def _as_chat_choice(choice: Any) -> Any:
-    if not isinstance(choice, dict) or choice.get("type") != "function":
-        return choice
-    return {"type": "function", "function": {name: value for name, value in choice.items() if name != "type"}}
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return _as_chat_tool(choice)  # a function's name stands where a tool's does
+    fields = {name: value for name, value in choice.items() if name != "type"}
+    if isinstance(fields.get("tools"), list):
+        fields["tools"] = [_as_chat_tool(tool) for tool in fields["tools"]]
+    return {"type": "allowed_tools", "allowed_tools": fields}
 
 
 def _as_chat_format(body: ResponsesRequest) -> Any:

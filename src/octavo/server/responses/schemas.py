@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from octavo.params import MAX_LOGPROBS
 from octavo.server.openai import values
 from octavo.server.openai.format_schemas import STRUCTURED_OUTPUTS_SCHEMA, TEXT_FORMAT_SCHEMA
-from octavo.server.openai.messages_schema import FUNCTION_FIELDS, tools_schema
+from octavo.server.openai.messages_schema import FUNCTION_FIELDS, allowed_tools_fields, tools_schema
 from octavo.server.openai.schemas import MAX_NAME_CHARS, MAX_SALT_CHARS, Body, ReasoningEffort, Refused, Strict
 from octavo.server.openai.values import MAX_METADATA, MAX_TEMPLATE_KWARGS, MAX_TOKENS
 from octavo.server.responses.items import MAX_ITEMS
@@ -33,7 +33,13 @@ _NAMED_CHOICE = {
     "required": ["type", "name"],
     "additionalProperties": False,
 }
-_TOOL_CHOICE_SCHEMA = {"anyOf": [{"enum": ["none", "auto", "required", None]}, _NAMED_CHOICE]}
+_ALLOWED_CHOICE = {
+    "type": "object",
+    "properties": {"type": {"const": "allowed_tools"}} | allowed_tools_fields(_NAMED_CHOICE),
+    "required": ["type", "mode", "tools"],
+    "additionalProperties": False,
+}
+_TOOL_CHOICE_SCHEMA = {"anyOf": [{"enum": ["none", "auto", "required", None]}, _NAMED_CHOICE, _ALLOWED_CHOICE]}
 _INCLUDES = {"type": "array", "items": {"type": "string", "enum": list(_INCLUDABLE)}, "maxItems": 16}
 _INCLUDE_SCHEMA = {"anyOf": [_INCLUDES, {"type": "null"}]}
 
